@@ -35,14 +35,14 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         self._nodes: int | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return the number of calls at a time: as requested, or one for each node."""
+        """Return the number of calls at a time: as requested, or as many as fit."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is not None and n_jobs > 0:
             return n_jobs
         if self._nodes is None:
             with self._new_session() as opened:
-                self._nodes = opened.nodes
+                self._nodes = opened.at_once
         return max(1, self._nodes + 1 + (-1 if n_jobs is None else n_jobs))
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
@@ -50,7 +50,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         self.parallel = parallel
         if self._session is None:
             self._session = self._new_session().__enter__()
-            self._nodes = self._session.nodes
+            self._nodes = self._session.at_once
         return self.effective_n_jobs(n_jobs)
 
     def submit(self, func: Any, callback: Callable[[Any], None] | None = None) -> Future[Any]:

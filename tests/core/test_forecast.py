@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qtide.core.forecasts import HORIZON, STARTS, Durations, Forecast, Need, Phases, PhaseShape
 from tests.core.test_waits import Clock
@@ -144,3 +146,24 @@ def test_a_node_that_is_given_back_costs_its_release_and_its_start() -> None:
     forecast.node_released(0.5)
     assert forecast.turnaround() == 2.0
     assert forecast.leads() == [6.0, 8.0, 8.0]  # each wait with one of the starts
+
+
+@given(st.floats(0.0, 50.0), st.floats(0.1, 500.0), st.floats(0.0, 1.0), st.integers(2, 16))
+def test_the_size_of_a_task_is_the_cheapest_once_two_sizes_are_known(
+    serial: float, parallel: float, weight: float, most: int
+) -> None:
+    tasks, sizes = Durations(lambda: 0.0), range(1, most + 1)
+
+    def cost(nodes: int) -> float:
+        return (weight + (1 - weight) * nodes) * (serial + parallel / nodes)
+
+    for _ in range(2):
+        chosen = tasks.best_size("f", sizes, weight)
+        assert chosen in sizes
+        tasks.learn_size("f", chosen, serial + parallel / chosen)
+    best = min(map(cost, sizes))
+    assert cost(tasks.best_size("f", sizes, weight)) <= best * (1 + 1e-6) + 1e-9
+
+
+def test_a_fixed_size_needs_no_knowledge() -> None:
+    assert Durations(lambda: 0.0).best_size("f", range(3, 4), 0.5) == 3

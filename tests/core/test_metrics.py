@@ -96,3 +96,21 @@ def test_starting_is_no_work() -> None:
     )
     assert (metrics.nodes_starting, metrics.nodes_busy) == (3.5, 4.5)
     assert metrics.efficiency == pytest.approx(0.45)
+
+
+def test_tasks_that_share_a_node_count_by_their_cores() -> None:
+    node = "node/n1"
+    found = measure(
+        [
+            Interval("a", "run", "driver", 0.0, 10.0),
+            Interval("a", "held", node, 0.0, 10.0, part=(8, 2)),
+            Interval("a", "busy", node, 0.0, 4.0, part=(2, 1)),
+            Interval("a", "busy", node, 0.0, 5.0, part=(1, 0)),
+            Interval("a", "busy", node, 6.0, 8.0),
+        ]
+    )
+    assert (found.nodes_held, found.nodes_busy) == (10.0, 7.0)
+    assert (found.cores_held, found.cores_busy) == (80.0, 8.0 + 5.0 + 16.0)
+    assert (found.gpus_held, found.gpus_busy) == (20.0, 4.0 + 4.0)
+    assert found.divided
+    assert found.core_efficiency == 29 / 80

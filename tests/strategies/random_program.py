@@ -1,11 +1,11 @@
 """A program made of a plan, and plans for property-based tests.
 
 A plan is a list of steps: ["c", [seconds…]] classical tasks, ["p", [[seconds, cores, gpus,
-gigabytes]…]] tasks that share nodes, or take whole ones with 0 cores, ["q", seconds] a payload,
-["s", nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l",
-[seconds…], limit] tasks that are ended if they take longer, ["o", seconds, seconds, patience] a
-payload or a task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that
-their phase has to have in the journal.
+gigabytes]…]] tasks that share nodes, or take whole ones with 0 cores, perhaps of a kind that is
+the fifth word, ["q", seconds] a payload, ["s", nodes, seconds] an SPMD task, ["f", seconds] a task
+that fails and is caught, ["l", [seconds…], limit] tasks that are ended if they take longer, ["o",
+seconds, seconds, patience] a payload or a task that gives the same, ["t", [steps…]] steps together.
+Tasks are told the key that their phase has to have in the journal.
 """
 
 from __future__ import annotations
@@ -57,9 +57,12 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
 
 
 def _task(wanted: float | list[Any], key: str, salt: int) -> Task[int]:
-    seconds, cores, gpus, memory = wanted if isinstance(wanted, list) else (wanted, 0, 0, 0)
+    seconds, cores, gpus, memory, *kinds = wanted if isinstance(wanted, list) else (wanted, 0, 0, 0)
     made = task(work, key, seconds, salt)
-    return made.needs(cores, gpus, f"{memory} GB" if memory else None) if cores else made
+    kind = kinds[0] if kinds else None
+    if not cores:
+        return made.needs(kind=kind) if kind else made
+    return made.needs(cores, gpus, f"{memory} GB" if memory else None, kind)
 
 
 async def _caught(step: list[Any], key: str, salt: int) -> Any:

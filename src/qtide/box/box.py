@@ -17,6 +17,7 @@ from qtide.box.layout import BoxLayout, BoxPlan
 from qtide.box.release import INSTALLED, Release, Tell, usual_path
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Locked, lock, state_folder
+from qtide.core.resources import NodeKind
 from qtide.core.sockets import free_ports
 
 END_LIMIT = 10.0
@@ -53,6 +54,7 @@ def up(
     slurmd_timeout: int = SLURMD_TIMEOUT,
     release: str | None = None,
     auth: str | None = None,
+    kinds: Sequence[str] = (),
     licences: Sequence[str] = (),
     tell: Tell = lambda _: None,
 ) -> Status:
@@ -74,12 +76,22 @@ def up(
         if not re.fullmatch(r"[\w-]+:[1-9]\d*", each):
             raise UsageError(f"a licence is written as NAME:NUMBER, not {each!r}")
     names = tuple(licences)
-    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, (), release, auth, names)
+    _check_kinds(kinds)
+    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, (), release, auth, names, tuple(kinds))
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:
             give_tokens(layout, service)
         return there
+
+
+def _check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse kinds whose partitions or nodes the box has anyway."""
+    for kind in NodeKind.parse_all(kinds):
+        if kind.name in ("c", "q", "compute", "quantum"):
+            raise UsageError(
+                f"a box has a {kind.name} already; give the kind of nodes another name"
+            )
 
 
 def down(folder: Path) -> None:

@@ -47,8 +47,11 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
     if plan.auth == "slurm":
         write_whole(layout.jwt_key, secrets.token_bytes(32), 0o400)
     write_whole(layout.conf, slurm_conf(layout, plan).encode())
+    for number in range(max((kind.gpus for kind in plan.by_kind()), default=0)):
+        layout.gpus.mkdir(exist_ok=True)
+        (layout.gpus / str(number)).symlink_to(os.devnull)  # Slurm wants a device
     for name, text in {
-        "gres.conf": gres_conf(plan),
+        "gres.conf": gres_conf(layout, plan),
         CLIENTS_FILE: _clients_conf(layout, plan),
         **release.files(),
     }.items():
@@ -291,17 +294,34 @@ MinJobAge=600
 {_accounting(layout, plan)}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-GresTypes=qpu
+GresTypes=qpu{",gpu" if any(kind.gpus for kind in plan.by_kind()) else ""}
 Licenses={",".join([f"qpu:{plan.qpus}", *plan.licences])}
 {_nodes(plan, host)}
-PartitionName=compute Nodes={",".join(plan.node_names[:-1])} Default=YES OverSubscribe=EXCLUSIVE State=UP
+PartitionName=compute Nodes={",".join(plan.node_names[: plan.nodes])} Default=YES OverSubscribe=EXCLUSIVE State=UP
 PartitionName=quantum Nodes=q1 State=UP
-"""  # noqa: E501 - a partition is one line
+{_other_partitions(plan)}"""  # noqa: E501 - a partition is one line
 
 
-def gres_conf(plan: BoxPlan) -> str:
-    """The virtual QPUs of the quantum node."""
-    return f"NodeName=q1 Name=qpu Count={plan.qpus}\n"
+def _other_partitions(plan: BoxPlan) -> str:
+    """One partition for each other kind of nodes; jobs may share these nodes."""
+    return "".join(
+        f"PartitionName={kind.name} Nodes={','.join(names)} State=UP\n"
+        for kind, names in plan.by_kind().items()
+    )
+
+
+GPU_FLAGS = "Flags=nvidia_gpu_env,amd_gpu_env"
+"""Slurm sets CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, as for real GPUs."""
+
+
+def gres_conf(layout: BoxLayout, plan: BoxPlan) -> str:
+    """The virtual QPUs of the quantum node, and pretended GPUs: Slurm wants a file for each."""
+    gpus = [
+        f"NodeName={','.join(names)} Name=gpu File={layout.gpus}/[0-{kind.gpus - 1}] {GPU_FLAGS}\n"
+        for kind, names in plan.by_kind().items()
+        if kind.gpus
+    ]
+    return f"NodeName=q1 Name=qpu Count={plan.qpus}\n{''.join(gpus)}"
 
 
 def slurmdbd_conf(layout: BoxLayout, plan: BoxPlan) -> str:
@@ -376,11 +396,17 @@ AccountingStoragePort={plan.ports[1]}
 
 
 def _nodes(plan: BoxPlan, host: str) -> str:
-    common = f"NodeHostname={host} NodeAddr={LOOPBACK} RealMemory=1024 State=UNKNOWN"
+    common = f"NodeHostname={host} NodeAddr={LOOPBACK} State=UNKNOWN"
     cores = {name: os.cpu_count() or 1 for name in plan.node_names} | {"q1": max(4, plan.qpus)}
     extra = {"q1": f" Gres=qpu:{plan.qpus}"}
+    memory = dict.fromkeys(plan.node_names, 1024)
+    for kind, names in plan.by_kind().items():
+        cores |= dict.fromkeys(names, kind.cores)
+        memory |= dict.fromkeys(names, max(1, (kind.memory or 2**30) // 2**20))
+        extra |= dict.fromkeys(names, f" Gres=gpu:{kind.gpus}" if kind.gpus else "")
     return "\n".join(
-        f"NodeName={name} Port={port} CPUs={cores[name]} {common}{extra.get(name, '')}"
+        f"NodeName={name} Port={port} CPUs={cores[name]} RealMemory={memory[name]} {common}"
+        f"{extra.get(name, '')}"
         for name, port in zip(plan.node_names, plan.ports[2:], strict=True)
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from qtide.box.release import INSTALLED
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Damaged, read_json, write_json
+from qtide.core.resources import NodeKind
 
 LONGEST_SOCKET = 107
 """The longest path, in bytes, to which Linux can bind a socket."""
@@ -28,11 +29,21 @@ class BoxPlan:
     """How daemons and commands prove themselves: `munge` or, from 25.05 on, `slurm`."""
     licences: tuple[str, ...] = ()
     """Further licences, such as qpu_star:4."""
+    kinds: tuple[str, ...] = ()
+    """Nodes of other kinds, such as `gpu:2,cores=8,gpus=4`, each in a partition of its own."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The compute nodes, then the quantum node."""
-        return (*(f"c{number}" for number in range(1, self.nodes + 1)), "q1")
+        """The compute nodes, those of other kinds, then the quantum node."""
+        compute = [f"c{number}" for number in range(1, self.nodes + 1)]
+        return (*compute, *(name for names in self.by_kind().values() for name in names), "q1")
+
+    def by_kind(self) -> dict[NodeKind, list[str]]:
+        """The names of the nodes of each other kind."""
+        return {
+            kind: [f"{kind.name}{number}" for number in range(1, kind.count + 1)]
+            for kind in NodeKind.parse_all(self.kinds)
+        }
 
     def same_as(self, other: BoxPlan) -> bool:
         """Whether both describe the same box, ignoring ports, which are chosen at random."""
@@ -46,6 +57,7 @@ class BoxLayout:
         self.folder = folder.expanduser().resolve()
         self.plan_file = self.folder / "box.json"
         self.conf = self.folder / "etc" / "slurm.conf"
+        self.gpus = self.folder / "etc" / "gpus"
         self.log = self.folder / "log"
         self.run = self.folder / "run"
         self.key = self.folder / "munge" / "key"
@@ -87,7 +99,7 @@ class BoxLayout:
         """Read the plan that `write_plan` stored."""
         try:
             entries = read_json(self.plan_file)
-            lists = {key: tuple(entries.get(key, ())) for key in ("ports", "licences")}
+            lists = {key: tuple(entries.get(key, ())) for key in ("ports", "licences", "kinds")}
             return BoxPlan(**entries | lists)
         except FileNotFoundError:
             raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
+from math import sqrt
 from typing import Any, NamedTuple
 
 
@@ -75,6 +76,29 @@ class Durations:
         if began is not None:
             self._last[key] = max(0.0, self._now() - began - besides)
 
+    def learn_size(self, name: str, nodes: int, seconds: float) -> None:
+        """Record how long a function took on a number of nodes that was chosen for it."""
+        self._last[f"{name} on", nodes] = seconds
+
+    def best_size(self, name: str, sizes: range, time_weight: float) -> int:
+        """Choose a number of nodes: where time and node-seconds, as weighed, should cost least.
+
+        Until two sizes are known, try a middle one and the largest. Then a size that was never
+        tried is expected to take the time of Amdahl's law, through the known ones.
+        """
+        known = {n: self._last[f"{name} on", n] for n in sizes if (f"{name} on", n) in self._last}
+        if not known or len(sizes) == 1:
+            return sizes[round(sqrt(len(sizes))) - 1]
+        if len(known) == 1:
+            return sizes[-1] if sizes[-1] not in known else sizes[0]
+        serial, parallel = amdahl(known)
+
+        def cost(nodes: int) -> float:
+            seconds = known.get(nodes, serial + parallel / nodes)
+            return (time_weight + (1 - time_weight) * nodes) * seconds
+
+        return min(sizes, key=cost)
+
     def end(self, key: Place) -> None:
         """Unregister a task, whatever its outcome."""
         self._under_way.pop(key, None)
@@ -100,6 +124,17 @@ class Durations:
         """Load the durations of an earlier run."""
         for label, number, seconds in known:
             self._last[str(label), int(number)] = float(seconds)
+
+
+def amdahl(known: Mapping[int, float]) -> tuple[float, float]:
+    """Fit seconds = serial + parallel / nodes to at least two known sizes; neither is negative."""
+    shares = [1 / nodes for nodes in known]
+    mean_share, mean = sum(shares) / len(shares), sum(known.values()) / len(known)
+    spread = sum((share - mean_share) ** 2 for share in shares)
+    pairs = zip(shares, known.values(), strict=True)
+    slope = sum((share - mean_share) * (seconds - mean) for share, seconds in pairs) / spread
+    parallel = min(max(0.0, slope), mean / mean_share)
+    return max(0.0, mean - parallel * mean_share), parallel
 
 
 class Outlook(NamedTuple):
@@ -243,6 +278,8 @@ class PhaseShape(NamedTuple):
     quantum: bool = False
     shares: tuple[float, ...] = ()
     """For each one-node task, the part of the node that it takes; empty if all take whole nodes."""
+    kinds: tuple[str, ...] = ()
+    """For each one-node task, the kind of its node; empty if all have the usual kind."""
 
 
 class Need(NamedTuple):
@@ -319,9 +356,9 @@ class Phases:
     def recall(self, known: Mapping[str, Any]) -> None:
         """Load the order and durations of phases from an earlier run."""
         for before, (name, label, singles, quantum, *later) in known["followed"].items():
-            shares = tuple(later[0]) if later else ()  # earlier versions knew only whole nodes
+            # earlier versions knew only whole nodes of one kind
             self._followed[tuple(before.split(SEPARATOR))] = PhaseShape(
-                name, label, tuple(singles), quantum, shares
+                name, label, tuple(singles), quantum, *map(tuple, later)
             )
         self._seconds |= known["seconds"]
 
@@ -344,6 +381,7 @@ class Forecast:
         *,
         warm: bool = False,
     ) -> None:
+        self._now = now
         self.tasks = Durations(now)
         self.phases = Phases(now)
         self._starts = Recent(STARTS)
@@ -352,6 +390,14 @@ class Forecast:
         self._waits_seen = waits_seen
         self._warm = warm
         """Whether a node that is released and requested again need not start anew."""
+
+    def of_kind(
+        self, expected_wait: Callable[[int], float], waits_seen: Callable[[], list[float]]
+    ) -> Forecast:
+        """The forecast for nodes of another kind, which wait in a queue of their own."""
+        made = Forecast(self._now, expected_wait, waits_seen, warm=self._warm)
+        made.tasks, made.phases = self.tasks, self.phases
+        return made
 
     def node_started(self, seconds: float) -> None:
         """Record the seconds from a node's grant until it could work."""

@@ -39,7 +39,7 @@ class Interval(NamedTuple):
     key: str = ""
     """For a phase, its place in the program."""
     part: tuple[int, int] | None = None
-    """For a task that has a part of a node, the numbers of its cores and GPUs."""
+    """The numbers of cores and GPUs: of a node that is held, or of a task that has a part of it."""
 
     @property
     def seconds(self) -> float:

@@ -45,6 +45,14 @@ class Metrics:
     queue_nodes: float = 0.0
     queue_qpu: float = 0.0
     nodes_starting: float = 0.0
+    cores_held: float = 0.0
+    """Core-seconds of the nodes held, as far as the ledger knows what its nodes have."""
+    cores_busy: float = 0.0
+    """Core-seconds that tasks had; a task that shares no node has all of its cores."""
+    gpus_held: float = 0.0
+    gpus_busy: float = 0.0
+    divided: bool = False
+    """Whether tasks shared nodes, or nodes differed: then node-seconds do not tell everything."""
     open_ended: int = 0
     """Number of spans with an unknown end; if any, the figures are lower bounds."""
 
@@ -62,6 +70,11 @@ class Metrics:
     def efficiency(self) -> float:
         """Fraction of the held node-seconds in which the nodes worked."""
         return _ratio(self.nodes_busy, self.nodes_held)
+
+    @property
+    def core_efficiency(self) -> float:
+        """Fraction of the held core-seconds that tasks had."""
+        return _ratio(self.cores_busy, self.cores_held)
 
     def as_dict(self) -> dict[str, Any]:
         """All figures, including derived ones, ready for JSON."""
@@ -101,8 +114,24 @@ def measure(intervals: Iterable[Interval]) -> Metrics:
         queue_nodes=_sum(found, "wait", lambda lane: lane == "nodes"),
         queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
         nodes_starting=_sum(found, "starting", lambda lane: lane.startswith("node/")),
+        **_by_cores(intervals),
         open_ended=sum(each.open_ended for each in intervals),
     )
+
+
+def _by_cores(intervals: Sequence[Interval]) -> dict[str, Any]:
+    """Core-seconds and GPU-seconds, held and busy."""
+    nodes = [each for each in intervals if each.lane.startswith("node/")]
+    sizes = {each.lane: each.part for each in nodes if each.what == "held" and each.part}
+    sums = {"cores_held": 0.0, "cores_busy": 0.0, "gpus_held": 0.0, "gpus_busy": 0.0}
+    divided = len(set(sizes.values())) > 1 or any("#" in lane for lane in sizes)
+    for each in nodes:
+        part = each.part or sizes.get(each.lane)
+        if each.what in ("held", "busy") and part is not None:
+            sums[f"cores_{each.what}"] += part[0] * each.seconds
+            sums[f"gpus_{each.what}"] += part[1] * each.seconds
+            divided = divided or (each.what == "busy" and each.part is not None)
+    return {**sums, "divided": divided}
 
 
 def _job_time(job: str, cover: Cover) -> JobTime:

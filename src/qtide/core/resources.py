@@ -104,6 +104,8 @@ class NodeKind:
     memory: int | None = None
     sockets: int = 1
     """Number of groups into which the cores are divided, each with memory of its own."""
+    is_part: bool = False
+    """Whether these are parts of nodes that other jobs may share."""
 
     @staticmethod
     def parse(word: str) -> NodeKind:
@@ -125,6 +127,19 @@ class NodeKind:
             raise UsageError(f"a node of kind {name} has at least one core and one socket")
         return made
 
+    @staticmethod
+    def parse_all(words: Iterable[str]) -> list[NodeKind]:
+        """Read the kinds of a cluster, each with a name of its own."""
+        found = [NodeKind.parse(word) for word in words]
+        for name, number in Counter(each.name for each in found).items():
+            if number > 1:
+                raise UsageError(f"the kind of nodes {name!r} is said {number} times; say it once")
+        return found
+
+    def __str__(self) -> str:
+        nodes = _counted(self.count, "node")
+        return f"{self.name} ({nodes} with {self.content})"
+
     def share(self, needs: Needs) -> float:
         """Fraction of a node that a task takes: of whatever it takes most of; above 1, too much."""
         if needs.cores is None:
@@ -144,12 +159,27 @@ class NodeKind:
                 "a cluster with larger nodes"
             )
 
+    def divided(self, part: Needs) -> NodeKind:
+        """The kind whose nodes are parts of these nodes."""
+        number = self.count * int(1 / self.share(part) + ROUNDING)
+        memory = part.memory or self.memory
+        return NodeKind(self.name, number, part.cores or 1, part.gpus, memory, is_part=True)
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The numbers of cores and GPUs of a node; None if nobody has told them."""
+        return None if self == UNKNOWN else (self.cores, self.gpus)
+
     @property
     def content(self) -> str:
         """What a node has, in words."""
         words = [_counted(self.cores, "core")]
         words += [_counted(self.gpus, "GPU")] if self.gpus else ["no GPU"]
         return ", ".join(words + ([in_words(self.memory)] if self.memory is not None else []))
+
+
+UNKNOWN = NodeKind()
+"""What a node has of which nobody has told anything."""
 
 
 @dataclass(frozen=True)

@@ -103,23 +103,29 @@ class Task(Unawaited, Generic[T_co]):
     """Whether the calls get an MPI communicator over the nodes."""
     resources: Needs | None = None
     """What it needs of each node; None for the program's default, usually a whole node."""
+    most: int | None = None
+    """If set, it may run on `nodes` to so many nodes, as many as pay for themselves."""
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__qualname__", self.function))
 
-    def on(self, nodes: int, *, mpi: bool = False) -> Task[list[T_co]]:
-        """Run the function on `nodes` nodes at the same time.
+    def on(self, nodes: int, most: int | None = None, *, mpi: bool = False) -> Task[list[T_co]]:
+        """Run the function on `nodes` nodes at the same time, or on `nodes` to `most`.
 
+        Of a range, as many nodes are taken as pay for themselves, by how long the function took on
+        other numbers of nodes.
         Each call gets the keywords `rank` and `size` or, with `mpi`, `comm`, which has the
         operations of mpi4py's communicators. The result is the list of results by rank.
         With defaults, `rank: int = 0, size: int = 1`, a type checker accepts that too.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
+        if most is not None and most < nodes:
+            raise ValueError(f"the task {self.name} cannot run on {nodes} to {most} nodes")
         self.use()
-        made = replace(self, nodes=nodes, mpi=mpi)
+        made = replace(self, nodes=nodes, mpi=mpi, most=most)
         return created(made)  # type: ignore[arg-type]  # returns a list
 
     def within(self, seconds: float) -> Task[T_co]:
@@ -129,13 +135,13 @@ class Task(Unawaited, Generic[T_co]):
 
     def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
         """The keyword arguments of one call; those of several also get `rank` and `size`."""
-        if self.nodes == 1 or self.mpi:
+        if (self.nodes == 1 and self.most is None) or self.mpi:
             return dict(self.kwargs)
         return dict(self.kwargs) | {"rank": attempt.rank, "size": self.nodes}
 
     def result(self, results: list[Any]) -> Any:
         """The task's result, made of the results of its calls, by rank."""
-        return results if self.nodes > 1 else results[0]
+        return results if self.nodes > 1 or self.most is not None else results[0]
 
     def needs(
         self,

@@ -246,15 +246,18 @@ class WarmUp(Static):
         self._called |= new.keys()
         for each in new.values():
             with suppress(QtideError, PhaseError):  # a lost node needs no warm-up
-                await self.pool.run(Classical((_rehearsal(each, self.nodes),)), key)
+                nodes = self.pools[self.kind_of(each)].most
+                await self.run_tasks(Classical((_rehearsal(each, nodes),)), key)
         return results
 
 
 def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
     """Rehearse a task on all nodes; only load an SPMD one, as its ranks may wait for each other."""
+    terms: dict[str, Any] = {"nodes": nodes, "resources": task.resources}
     if task.nodes > 1:
-        return Task(load, (task.function,), nodes=nodes)
-    return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes, limit=task.limit)
+        return Task(load, (task.function,), **terms)
+    called = (task.function, task.args, task.kwargs)
+    return Task(rehearse, called, limit=task.limit, **terms)
 
 
 def close_open_spans(run: RunFolder) -> None:

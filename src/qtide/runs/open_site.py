@@ -81,8 +81,9 @@ async def opened(
         if durations is not None:
             from qtide.backends.clusters.simulated import SimulatedCluster  # loads the models
 
-            if isinstance(cluster, SimulatedCluster):
-                cluster.seconds = durations.seconds
+            for each in cluster.kinds.values():
+                if isinstance(each, SimulatedCluster):
+                    each.seconds = durations.seconds
         shared = _served(spec, world)
         if shared is not None:
             parts.push_async_callback(shared.close)

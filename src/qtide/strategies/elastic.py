@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import Any
 
 from qtide.backends.leases.qpu import Lease
-from qtide.core.forecasts import Need, PhaseShape
+from qtide.core.forecasts import Need, PhaseShape, Place
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy
@@ -30,26 +31,37 @@ class Elastic(Strategy):
     Options = ElasticOptions
     options: ElasticOptions
     pool: ElasticPool
+    pools: dict[str, ElasticPool]  # type: ignore[assignment]  # those of `new_pool`
 
     def __init__(self, assignment: Assignment, options: Any = None) -> None:
         super().__init__(assignment, options)
         self._phases = 0
 
-    def new_pool(self) -> ElasticPool:
+    def new_pool(self, kind: str) -> ElasticPool:
         """Create a pool that requests nodes early and decides about each idle one."""
-        return ElasticPool(self.options, *self.resources())
+        return ElasticPool(self.options, *self.resources(kind))
+
+    @property
+    def time_weight(self) -> float:
+        """As the user weighs time against nodes."""
+        return self.options.weight
 
     async def open(self) -> None:
         """Hold nothing yet; watch the demand of other jobs."""
-        self.site.demand.watch(self.pool, self.pool.think_again)
+        for pool in self.pools.values():
+            pool.demand.watch(pool, pool.think_again)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on as many nodes as pay for themselves."""
         with self._during():
-            work = self.pool.run(phase, key)
+            if any(task.most is not None for task in phase.tasks):
+                self._trim(phase)
+            work = self.run_tasks(phase, key)
             now, remaining = self.site.world.now, self.forecast.tasks.remaining
             self._look_ahead(phase, key, lambda: now() + remaining())
-            self.pool.work_on(self._durations(phase))
+            shape = self.shape(phase)
+            for kind in self.by_kind(phase):
+                self.pools[kind].work_on(self._bundles(shape, kind, self.forecast.tasks.known))
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
@@ -74,25 +86,42 @@ class Elastic(Strategy):
         finally:
             self._phases -= 1
             if not self._phases:
-                self.pool.on_done()
+                for pool in self.pools.values():
+                    pool.on_done()
 
-    def _durations(self, phase: Classical) -> list[float | None]:
-        shape = self.shape(phase)
-        return bundled([self.forecast.tasks.known(each) for each in places(shape)], shape.shares)
+    def _trim(self, phase: Classical) -> None:
+        """Give back nodes that an earlier size of a task needed, if they are not worth keeping."""
+        for kind, numbers in self.by_kind(phase).items():
+            nodes = sum(phase.tasks[n].nodes for n in numbers)
+            seconds = max(self.forecast.tasks.last((phase.label, n)) for n in numbers)
+            self.pools[kind].trim(nodes, seconds)
+
+    def _bundles(
+        self, shape: PhaseShape, kind: str, seconds: Callable[[Place], float | None]
+    ) -> list[float | None]:
+        """Durations of a phase's tasks on nodes of a kind; those that share a node count once."""
+        kinds = shape.kinds or (self.pool.kind.name,) * len(shape.singles)
+        mine = [n for n, each in enumerate(kinds) if each == kind]
+        shares = [shape.shares[n] for n in mine] if shape.shares else []
+        return bundled([seconds((shape.label, shape.singles[n])) for n in mine], shares)
 
     def _look_ahead(self, phase: Phase, key: str, end: Callable[[], float]) -> None:
         """Tell the pool which classical phases follow this one; if unknown, assume one."""
         needs = self.forecast.phases.needs(key) or [self._supposed(phase)]
         estimate = self.forecast.tasks.estimate
 
-        def stages() -> list[Stage]:
+        several = len(self.pools) > 1
+
+        def stages(kind: str) -> list[Stage]:
             gap = end() - self.site.world.now()
-            return [
-                Stage(gap + after, lasts, bundled(list(map(estimate, places(shape))), shape.shares))
+            found = [
+                Stage(gap + after, lasts, self._bundles(shape, kind, estimate))
                 for after, lasts, shape in needs
             ]
+            return [each for each in found if each.tasks] if several else found
 
-        self.pool.expect(stages)
+        for kind, pool in self.pools.items():
+            pool.expect(partial(stages, kind))
 
     def _supposed(self, phase: Phase) -> Need:
         """Assume the widest known phase comes next, after a payload if this phase is classical."""
@@ -105,11 +134,6 @@ def _end(lease: Lease, otherwise: float) -> float:
     """Expected end of a lease's payload."""
     outlook = lease.outlook
     return outlook.end if outlook else otherwise
-
-
-def places(shape: PhaseShape) -> list[tuple[str, int]]:
-    """Forecast keys of a classical phase's one-node tasks."""
-    return [(shape.label, n) for n in shape.singles]
 
 
 def bundled(seconds: list[float | None], shares: Sequence[float]) -> list[float | None]:

@@ -153,6 +153,11 @@ class Trade:
             costs.append(self._cost(work, longest, number, held, lead) - saved)
         return 1 + costs.index(min(costs))
 
+    def too_many(self, surplus: int, nodes: int, seconds: float) -> bool:
+        """Whether idle nodes for `seconds` cost more than to request the other `nodes` again."""
+        again = self._time * self._forecast.lead(nodes)
+        return self._node * surplus * seconds > again + self._node * self._forecast.turnaround()
+
     def _saved_later(self, number: int, later: Sequence[Stage]) -> float:
         """Cost saved later by holding the `number`-th node when the current phase ends."""
         if not later:
@@ -324,6 +329,14 @@ class ElasticPool(NodePool):
         held = max(0, self.size - others)
         wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
         self.ensure(wanted + others)
+
+    def trim(self, nodes: int, seconds: float) -> None:
+        """Release idle nodes that were granted together if a phase leaves too many of them idle."""
+        for allocation in dict.fromkeys(self._home.values()):
+            held = [node for node, home in self._home.items() if home is allocation]
+            surplus = min(len(held), self.size - nodes)
+            if len(held) > 1 and surplus > 0 and self._trade.too_many(surplus, nodes, seconds):
+                self.release_if_idle(held[0])
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
         """Request nodes until `nodes` are held or on their way."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from qtide.core.options import Option, number_from
 from qtide.programs.phase import Classical, Quantum
+from qtide.strategies.node_pool import NodePool
 from qtide.strategies.strategy import Strategy
 
 
@@ -33,9 +34,9 @@ class Malleable(Strategy):
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Grow, then run the tasks on the nodes held."""
-        work = self.pool.run(phase, key)
+        work = self.run_tasks(phase, key)
         try:
-            await self._grow()
+            await self.site.world.all_of([self._grow(pool) for pool in self.pools.values()])
         except BaseException:
             work.close()  # it has not begun
             raise
@@ -43,13 +44,14 @@ class Malleable(Strategy):
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Shrink unless a classical phase is running, then run the payload."""
-        if not self.pool.load:
-            await self.pool.shrink(keep=1)
+        if not self.busy:
+            for pool in self.pools.values():
+                await pool.shrink(keep=1 if pool is self.pool else 0)
         return await self.solve_on_own_lease(phase, key)
 
-    async def _grow(self) -> None:
+    async def _grow(self, pool: NodePool) -> None:
         """Wait for more nodes up to the timeout, then continue with what arrived."""
-        more = min(self.pool.load, self.nodes) - self.pool.size
+        more = min(pool.load, pool.most) - pool.size
         if more > 0:
-            patience = self.options.expand_timeout
-            self.pool.join(await self.request(more, least=0, patience=patience))
+            terms = {"least": 0, "patience": self.options.expand_timeout}
+            pool.join(await pool.cluster.request(self.job, more, **terms))

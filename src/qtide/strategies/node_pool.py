@@ -64,6 +64,9 @@ class NodePool:
         self.demand = Demand()
         """Demand of the site's other jobs; the strategy sets it to the site's."""
         self.on_starving: Callable[[], None] = lambda: None
+        """Called when the pool begins to wait for nodes without which it cannot proceed."""
+        self.on_fed: Callable[[], None] = lambda: None
+        """Called when such a wait is over."""
         self.idle: deque[Node] = deque()
         """Nodes without a task."""
         self._shared: dict[Node, None] = {}
@@ -119,15 +122,18 @@ class NodePool:
         """Whether tasks are waiting and the pool holds no node."""
         return not self._home and bool(self._waiting)
 
-    def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
-        """Run a phase's tasks and return their results."""
-        for task in phase.tasks:
-            self._refuse_if_hopeless(task)
-        self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
-        for task in phase.tasks:
-            self._count(task, 1)
-        self._unqueued += len(phase.tasks)
-        return self._run(phase, key)
+    def run(
+        self, phase: Classical, key: str, numbers: Sequence[int] | None = None
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """Run a phase's tasks, or those with the given numbers, and return their results."""
+        chosen = range(len(phase.tasks)) if numbers is None else numbers
+        for n in chosen:
+            self._refuse_if_hopeless(phase.tasks[n])
+        self.forecast.tasks.expect((phase.label, n) for n in chosen)
+        for n in chosen:
+            self._count(phase.tasks[n], 1)
+        self._unqueued += len(chosen)
+        return self._run(phase, key, chosen)
 
     def join(self, allocation: Allocation) -> None:
         """Add the nodes of an allocation to the pool."""
@@ -196,7 +202,8 @@ class NodePool:
     async def fetch(self, nodes: int) -> Allocation:
         """Request nodes from the cluster."""
         self._coming += nodes
-        if self.starving:
+        starving = self.starving
+        if starving:
             self.on_starving()
         try:
             allocation = await self.cluster.request(self.job, nodes)
@@ -204,6 +211,9 @@ class NodePool:
             self._coming -= nodes
             self.see_to_waiting()  # a task may have counted on them
             raise
+        finally:
+            if starving:
+                self.on_fed()
         self._coming -= nodes
         return allocation
 
@@ -213,15 +223,14 @@ class NodePool:
             for waiting in self._waiting.everybody():
                 self._refuse(waiting, error)
 
-    async def _run(self, phase: Classical, key: str) -> list[Any]:
+    async def _run(self, phase: Classical, key: str, numbers: Sequence[int]) -> list[Any]:
         """Start the tasks, largest and longest known first, so that the phase ends sooner."""
         label = phase.label
-        if len(phase.tasks) == 1:  # saves starting a task in the world
-            return [await self._task(phase.tasks[0], key, (label, 0))]
+        if len(numbers) == 1:  # saves starting a task in the world
+            (n,) = numbers
+            return [await self._task(phase.tasks[n], key, (label, n))]
         last, share = self.forecast.tasks.last, self.share
-        order = sorted(
-            range(len(phase.tasks)), key=lambda n: (-share(phase.tasks[n]), -last((label, n)))
-        )
+        order = sorted(numbers, key=lambda n: (-share(phase.tasks[n]), -last((label, n))))
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 

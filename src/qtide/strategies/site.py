@@ -76,12 +76,17 @@ class Site:
         self.world = world
         self.cluster = cluster
         self.demand = demand or Demand()
+        self._demands = {cluster.kind.name: self.demand}
         self._build: Callable[[], Qpu] | None = None
         self._qpu: Qpu | None = None
         if isinstance(qpu, Qpu):
             self._admit(qpu)
         else:
             self._build = qpu
+
+    def demand_for(self, kind: str) -> Demand:
+        """The demand of all jobs for nodes of one kind."""
+        return self._demands.setdefault(kind, Demand())
 
     @property
     def has_qpu(self) -> bool:
@@ -99,6 +104,7 @@ class Site:
     def _admit(self, qpu: Qpu) -> Qpu:
         """Tell the cluster about the QPU: it may grant its leases."""
         self._qpu = qpu
-        if isinstance(self.cluster, Admitting):
-            self.cluster.admit(qpu)
+        usual = next(iter(self.cluster.kinds.values()))
+        if isinstance(usual, Admitting):
+            usual.admit(qpu)
         return qpu

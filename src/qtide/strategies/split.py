@@ -27,7 +27,8 @@ class Split(Strategy):
 
     async def open(self) -> None:
         """Request the first block: nodes without the QPU, until the first quantum phase."""
-        self.pool.join(await self.request(self.nodes))
+        await self.take_other_kinds()
+        self.pool.join(await self.request(self.pool.most))
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the block's nodes once it is granted."""
@@ -35,11 +36,11 @@ class Split(Strategy):
         if block is not None:
             await self.site.world.settled([block])
             block.result()
-        return await self.pool.run(phase, key)
+        return await self.run_tasks(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Start the next block; take only a lease if other phases use or wait for a block."""
-        if self.pool.load or self._block is not None:
+        if self.busy or self._block is not None:
             async with self.leased() as lease:
                 return await self.solve(lease, phase, key)
         lease = await self._next_block()
@@ -50,7 +51,7 @@ class Split(Strategy):
 
     async def wait_for_qpu(self) -> float:
         """Expected wait; a new block also waits for its nodes."""
-        nodes = 0.0 if self.pool.load else self.forecast.lead(self.nodes)
+        nodes = 0.0 if self.busy else self.forecast.lead(self.pool.most)
         return max(nodes, await super().wait_for_qpu())
 
     async def _next_block(self) -> Lease:
@@ -67,8 +68,10 @@ class Split(Strategy):
 
     async def _queue(self) -> Lease:
         """Release the previous block and wait for the next one."""
-        await self.pool.release_all()
-        block = await self.request(self.nodes, co_allocate=self.site.qpu)
+        for pool in self.pools.values():
+            await pool.release_all()
+        await self.take_other_kinds()
+        block = await self.request(self.pool.most, co_allocate=self.site.qpu)
         lease: Lease = block.take_co_allocated()
         self.pool.join(block)
         return lease

@@ -16,11 +16,12 @@ class Static(Strategy):
 
     async def open(self) -> None:
         """Acquire everything at once."""
-        await self.take(self.nodes)
+        await self.take_other_kinds()
+        await self.take(self.pool.most)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the nodes held."""
-        return await self.pool.run(phase, key)
+        return await self.run_tasks(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Run the payload while the nodes idle."""

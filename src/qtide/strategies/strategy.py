@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -14,7 +14,7 @@ from typing import Any
 
 from qtide.backends.clusters.cluster import Allocation, Cluster
 from qtide.backends.leases.qpu import Lease, QpuBusy, QpuFailed
-from qtide.core.errors import TimedOut
+from qtide.core.errors import NotEnoughNodes, TimedOut
 from qtide.core.forecasts import Forecast, PhaseShape
 from qtide.core.job import JobContext
 from qtide.core.options import NoOptions, chosen
@@ -115,10 +115,15 @@ class Strategy(ABC):
         self.forecast = Forecast(now, cluster.expected_wait, cluster.waits_seen, warm=warm)
         if self.job.preparation.seconds is not None:  # an earlier run of the program knows it
             self.forecast.node_started(self.job.preparation.seconds)
-        self.pool: NodePool = self.new_pool()
-        self.pool.on_starving = self._lend_lease
-        self.pool.demand = self.site.demand
-        self.site.demand.watch(self.pool)
+        self.pools: dict[str, NodePool] = {name: self.new_pool(name) for name in cluster.kinds}
+        """For each kind of nodes, those that the job holds."""
+        self.pool = self.pools[cluster.kind.name]
+        """The nodes of the usual kind."""
+        for name, pool in self.pools.items():
+            pool.on_starving = partial(self._while_starving, pool)
+            pool.on_fed = partial(self._fed, pool)
+            pool.demand = self.site.demand_for(name)
+            pool.demand.watch(pool)
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
         self._begun: dict[str, Future[None]] = {}
@@ -131,8 +136,11 @@ class Strategy(ABC):
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run a phase and record the phase order; refuse a bad payload before queueing anything."""
         if isinstance(phase, Classical):
+            phase = self._sized(phase)
             with self.forecast.phases.during(self.shape(phase), key):
-                return await self.classical(phase, key)
+                results = await self.classical(phase, key)
+            self._learn_sizes(phase)
+            return results
         try:
             await self.site.qpu.check(phase.payload, phase.shots)
             with self.forecast.phases.during(self.shape(phase), key):
@@ -140,11 +148,39 @@ class Strategy(ABC):
         finally:
             self.site.qpu.announced.pop((self.job, key), None)
 
+    def _sized(self, phase: Classical) -> Classical:
+        """Choose the sizes of tasks that may run on different numbers of nodes."""
+        if all(task.most is None for task in phase.tasks):
+            return phase
+        return Classical(tuple(map(self._sized_task, phase.tasks)))
+
+    def _sized_task(self, task: Task[Any]) -> Task[Any]:
+        if task.most is None:
+            return task
+        most = min(task.most, self.pools[self.kind_of(task)].most)
+        sizes = range(task.nodes, max(task.nodes, most) + 1)
+        nodes = self.forecast.tasks.best_size(task.name, sizes, self.time_weight)
+        return replace(task, nodes=nodes)
+
+    def _learn_sizes(self, phase: Classical) -> None:
+        for n, task in enumerate(phase.tasks):
+            if task.most is not None:
+                seconds = self.forecast.tasks.last((phase.label, n))
+                self.forecast.tasks.learn_size(task.name, task.nodes, seconds)
+
+    @property
+    def time_weight(self) -> float:
+        """Weight of a second of the job; a node-second weighs one minus this.
+
+        By default only the job's time counts, as its nodes are held anyway.
+        """
+        return 1.0
+
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """Choose the QPU or the task by their forecasts."""
         seconds = self.site.qpu.profile.seconds(phase.payload, phase.shots)
         work = self.forecast.tasks.known((otherwise.name, 0))
-        wait, lead = await self.wait_for_qpu(), self.wait_for_nodes(otherwise.nodes)
+        wait, lead = await self.wait_for_qpu(), self.wait_for_nodes(otherwise)
         choice = Prospects(wait, seconds, lead, work).choice(phase.patience)
         if choice.chosen == "qpu":
             self.site.qpu.announced[self.job, key] = seconds
@@ -154,20 +190,54 @@ class Strategy(ABC):
         """Expected seconds until the QPU begins a payload."""
         return await self.site.qpu.expected_wait(leased=self._lease is not None)
 
-    def wait_for_nodes(self, nodes: int) -> float:
-        """Expected seconds until a task for `nodes` nodes begins."""
-        if self.pool.size < nodes:
-            return self.forecast.lead(nodes)
-        return 0.0 if len(self.pool.idle) >= nodes else self.forecast.tasks.remaining()
+    def wait_for_nodes(self, task: Task[Any]) -> float:
+        """Expected seconds until a task begins."""
+        pool = self.pools[self.kind_of(task)]
+        if pool.size < task.nodes:
+            return pool.forecast.lead(task.nodes)
+        return 0.0 if len(pool.idle) >= task.nodes else self.forecast.tasks.remaining()
+
+    def kind_of(self, task: Task[Any]) -> str:
+        """The kind of nodes that a task needs; refuse one that the cluster does not have."""
+        kind = (task.resources or self._needs).kind or self.pool.kind.name
+        if kind not in self.pools:
+            there = ", ".join(str(pool.kind) for pool in self.pools.values())
+            raise NotEnoughNodes(
+                f"the task {task.name} needs a node of kind {kind!r}, but the cluster has: {there}"
+            )
+        return kind
+
+    def by_kind(self, phase: Classical) -> dict[str, list[int]]:
+        """The numbers of a phase's tasks, by the kind of nodes that they need."""
+        found: dict[str, list[int]] = {}
+        for n, task in enumerate(phase.tasks):
+            found.setdefault(self.kind_of(task), []).append(n)
+        return found
+
+    def run_tasks(self, phase: Classical, key: str) -> KindsWork:
+        """Run a phase's tasks on the nodes held, of whatever kind."""
+        numbers = self.by_kind(phase)
+        works = {kind: self.pools[kind].run(phase, key, each) for kind, each in numbers.items()}
+        return KindsWork(self.site.world, numbers, works)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a classical phase is running."""
+        return any(pool.load for pool in self.pools.values())
 
     def shape(self, phase: Phase) -> PhaseShape:
         """Describe a phase for the forecast."""
         if isinstance(phase, Quantum):
             return PhaseShape(asked(phase), quantum=True)
         singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
-        shares = [self.pool.share(phase.tasks[n]) for n in singles]
-        parts = tuple(shares) if any(each < 1 for each in shares) else ()
-        return PhaseShape(asked(phase), phase.label, singles, shares=parts)
+        kinds = tuple(self.kind_of(phase.tasks[n]) for n in singles)
+        pairs = zip(kinds, singles, strict=True)
+        shares = tuple(self.pools[kind].share(phase.tasks[n]) for kind, n in pairs)
+        if all(each == 1 for each in shares):
+            shares = ()
+        if all(each == self.pool.kind.name for each in kinds):
+            kinds = ()
+        return PhaseShape(asked(phase), phase.label, singles, False, shares, kinds)
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:
@@ -203,9 +273,10 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Release everything."""
-        await self.pool.close()
-        self.pool.on_starving = lambda: None  # break the reference cycle
-        self.site.demand.forget(self.pool)
+        for pool in self.pools.values():
+            await pool.close()
+            pool.on_starving = pool.on_fed = lambda: None  # break the reference cycle
+            pool.demand.forget(pool)
         if self._lease is not None:
             self._lease.release()
         if self.site.has_qpu:
@@ -217,14 +288,24 @@ class Strategy(ABC):
         self._lease = allocation.take_co_allocated()
         self.pool.join(allocation)
 
-    def new_pool(self) -> NodePool:
-        """Create an empty pool."""
-        return NodePool(*self.resources())
+    async def take_other_kinds(self) -> None:
+        """Acquire all nodes of the other kinds, in the order that all jobs keep."""
+        for pool in self.pools.values():
+            if pool is not self.pool:
+                pool.join(await pool.cluster.request(self.job, pool.most))
 
-    def resources(self) -> tuple[World, Cluster, JobContext, int, Forecast, Needs]:
-        """What a pool works with."""
-        site = self.site
-        return site.world, site.cluster, self.job, self.nodes, self.forecast, self._needs
+    def new_pool(self, kind: str) -> NodePool:
+        """Create an empty pool for nodes of a kind."""
+        return NodePool(*self.resources(kind))
+
+    def resources(self, kind: str) -> tuple[World, Cluster, JobContext, int, Forecast, Needs]:
+        """What a pool for nodes of a kind works with."""
+        site, forecast, most = self.site, self.forecast, self.nodes
+        cluster = site.cluster.kinds[kind]
+        if len(site.cluster.kinds) > 1:
+            most = min(most, cluster.size)
+            forecast = forecast.of_kind(cluster.expected_wait, cluster.waits_seen)
+        return site.world, cluster, self.job, most, forecast, self._needs
 
     async def request(self, nodes: int, **terms: Any) -> Allocation:
         """Request nodes from the cluster for this job."""
@@ -262,7 +343,7 @@ class Strategy(ABC):
         try:
             return await self.solve(lease, phase, key)
         finally:
-            if self.pool.starving:
+            if any(pool.starving for pool in self.pools.values()):
                 self._lend_lease()
 
     async def _renewed_lease(self) -> Lease:
@@ -288,11 +369,25 @@ class Strategy(ABC):
             return await self.site.qpu.lease(self.job)
         finally:
             if not giving_way.cancel():  # it has already given way
-                self.pool.keep_again()
+                for pool in self.pools.values():
+                    pool.keep_again()
 
     async def _give_way(self) -> None:
         await self.site.world.sleep(LEASE_PATIENCE)
-        self.pool.give_way()
+        for pool in self.pools.values():
+            pool.give_way()
+
+    def _while_starving(self, starving: NodePool) -> None:
+        """Release what other jobs may wait for while one kind of nodes is waited for."""
+        self._lend_lease()
+        for pool in self.pools.values():
+            if pool is not starving:
+                pool.give_way()
+
+    def _fed(self, starving: NodePool) -> None:
+        for pool in self.pools.values():
+            if pool is not starving:
+                pool.keep_again()
 
     def _lend_lease(self) -> None:
         """Release the lease while the pool waits for nodes: their holder may be waiting for it."""
@@ -308,6 +403,36 @@ class Strategy(ABC):
             yield lease
         finally:
             lease.release()
+
+
+class KindsWork:
+    """A phase's tasks, as one coroutine for each kind of nodes; awaiting it returns the results."""
+
+    def __init__(
+        self,
+        world: World,
+        numbers: Mapping[str, list[int]],
+        works: Mapping[str, Coroutine[Any, Any, list[Any]]],
+    ) -> None:
+        self._world = world
+        self._numbers = numbers
+        self._works = works
+
+    def close(self) -> None:
+        """Drop the tasks if they have not begun."""
+        for work in self._works.values():
+            work.close()
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        return self._results().__await__()
+
+    async def _results(self) -> list[Any]:
+        found = await self._world.all_of(self._works.values())
+        if len(found) == 1:
+            return found[0]
+        pairs = zip(self._numbers.values(), found, strict=True)
+        by_number = {n: each for ns, results in pairs for n, each in zip(ns, results, strict=True)}
+        return [by_number[n] for n in sorted(by_number)]
 
 
 STRATEGIES: Plugins[type[Strategy]] = Plugins("qtide.strategies", "strategy")

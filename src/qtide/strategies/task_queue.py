@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice, takewhile
@@ -96,7 +96,9 @@ class TaskQueue:
     def singles(self, most: int) -> list[Waiting]:
         """Leading tasks that are to ask for a node each, at most `most`."""
         whole = list(islice(takewhile(lambda each: each.nodes == 1, self._whole), most))
-        shares = {self._kind.share(needs): len(group) for needs, group in self._parts.items()}
+        shares = Counter[float]()
+        for needs, group in self._parts.items():
+            shares[self._kind.share(needs)] += len(group)
         more = nodes_filled(shares, most - len(whole)) if most > len(whole) else 0
         parts = (each for group in self._parts.values() for each in group)
         return [*whole, *islice(parts, more)]

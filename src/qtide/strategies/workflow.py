@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from qtide.core.options import Option
 from qtide.programs.phase import Classical, Quantum
-from qtide.strategies.strategy import Strategy
+from qtide.strategies.node_pool import NodePool
+from qtide.strategies.strategy import KindsWork, Strategy
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,25 @@ class Workflow(Strategy):
     rank = 20
     Options = WorkflowOptions
 
+    @property
+    def time_weight(self) -> float:
+        """A second counts as much as a node-second: each phase asks for what it holds."""
+        return 0.5
+
     async def open(self) -> None:
         """Hold nothing between phases."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks in a pool for this phase only."""
-        pool = self.new_pool()
-        work = pool.run(phase, key)
+        """Run the tasks in pools for this phase only, one for each kind of nodes."""
+        numbers = self.by_kind(phase)
+        pools = {kind: self.new_pool(kind) for kind in numbers}
+        works = {kind: pools[kind].run(phase, key, each) for kind, each in numbers.items()}
+        steps = {kind: self._step(pools[kind], work) for kind, work in works.items()}
+        return await KindsWork(self.site.world, numbers, steps)
+
+    async def _step(self, pool: NodePool, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         try:
-            pool.join(await self.request(min(pool.load, self.nodes)))
+            pool.join(await pool.cluster.request(self.job, min(pool.load, pool.most)))
             return await work
         finally:
             work.close()  # it has not begun if no nodes came

@@ -31,11 +31,11 @@ def texts(rows: list[TableRow], relative: bool = False) -> list[list[str]]:
 
 
 def best(title: str) -> list[bool]:
-    return [line[headings().index(title)].best for line in cells(ROWS)]
+    return [line[headings(ROWS).index(title)].best for line in cells(ROWS)]
 
 
 def test_numbers_are_grouped_and_shares_are_per_cent() -> None:
-    shown = dict(zip(headings(), texts(ROWS)[0], strict=True))
+    shown = dict(zip(headings(ROWS), texts(ROWS)[0], strict=True))
     assert (shown["strategy"], shown["jobs"], shown["total s"]) == ("static", "1", "1,057.8")
     assert (shown["held node-s"], shown["busy / held"]) == ("3,000.0", "1.7%")
 

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from qtide.core.ledger import Interval
-from qtide.interfaces.report.timeline import draw, save
+from qtide.interfaces.report.timeline import draw, lanes, save
 from tests.core.ledger_samples import panel, two_jobs
 
 
@@ -110,3 +110,22 @@ def test_the_legend_names_starting_where_there_is_some() -> None:
     figure = draw([panel("x", [*two_jobs(), Interval("a", "starting", "node/n1", 0, 1)])])
     assert "starting" in texts(figure)
     assert any("1.000 starting, 5.000 busy" in text for text in texts(figure))
+
+
+def test_tasks_that_share_a_node_are_drawn_beside_each_other() -> None:
+    spans = [
+        Interval("a", "held", "node/n1", 0.0, 10.0, part=(4, 0)),
+        Interval("a", "busy", "node/n1", 0.0, 10.0, part=(1, 0)),
+        Interval("a", "busy", "node/n1", 0.0, 4.0, part=(2, 0)),
+        Interval("a", "held", "node/n2", 0.0, 10.0, part=(4, 0)),
+        Interval("a", "busy", "node/n2", 0.0, 10.0),
+    ]
+    first, second = lanes(spans)
+    strips = {(bars.top, bars.bottom): bars.cover for bars in first.bars if bars.what == "busy"}
+    assert strips == {
+        (0.0, 0.25): [(0.0, 10.0)],
+        (0.25, 0.5): [(0.0, 4.0)],
+        (0.5, 0.75): [(0.0, 4.0)],
+    }
+    (whole,) = [bars for bars in second.bars if bars.what == "busy"]
+    assert (whole.top, whole.bottom, whole.cover) == (0.0, 1.0, [(0.0, 10.0)])

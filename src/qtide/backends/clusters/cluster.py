@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
 from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
-from qtide.core.resources import NodeKind, Room, Slot
+from qtide.core.resources import UNKNOWN, NodeKind, Room, Slot
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import TaskAttempt
 
@@ -137,15 +137,12 @@ class Attempt:
     imported: Imported = NOTHING
 
 
-UNKNOWN_KIND = NodeKind()
-
-
 class Node:
     """A node, for the duration of one grant. It runs a task, or several on parts of it."""
 
     _tickets = count(1)
 
-    def __init__(self, name: str, world: World, host: Host, kind: NodeKind = UNKNOWN_KIND) -> None:
+    def __init__(self, name: str, world: World, host: Host, kind: NodeKind = UNKNOWN) -> None:
         self.name = name
         self.refused = 0
         self.room = Room(kind)
@@ -323,7 +320,7 @@ class Cluster(ABC):
     """Grants allocations of nodes."""
 
     size: int
-    kind = UNKNOWN_KIND
+    kind = UNKNOWN
     """What its nodes have, where all are alike."""
     keeps_agents = False
     """Whether a node's agent, with the modules it has loaded, outlives a grant."""
@@ -358,6 +355,11 @@ class Cluster(ABC):
             for node in allocation.nodes if end > began else ():
                 job.ledger.enter("starting", f"node/{node.name}", began, end)
 
+    @property
+    def kinds(self) -> Mapping[str, Cluster]:
+        """The cluster's kinds of nodes, the usual one first, each as a cluster of its own."""
+        return {self.kind.name: self}
+
     @abstractmethod
     async def grant(self, request: NodeRequest) -> Allocation:
         """Wait until nodes are granted."""
@@ -377,3 +379,49 @@ class Cluster(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Stop everything that this process runs on the cluster."""
+
+
+class KindsCluster(Cluster):
+    """A cluster with nodes of several kinds; who names no kind gets nodes of the first.
+
+    Each kind has a queue of its own. A job that needs several kinds at once asks for them in their
+    order, so that no two jobs can each hold what the other waits for.
+    """
+
+    def __init__(self, clusters: Sequence[Cluster]) -> None:
+        self._kinds = {each.kind.name: each for each in clusters}
+        self._usual = clusters[0]
+        self.kind = self._usual.kind
+        self.keeps_agents = self._usual.keeps_agents
+
+    @property
+    def size(self) -> int:  # type: ignore[override]  # nodes may die
+        """Number of nodes of the kind with the most."""
+        return max(each.size for each in self._kinds.values())
+
+    @property
+    def kinds(self) -> Mapping[str, Cluster]:
+        """The clusters by the names of their kinds."""
+        return self._kinds
+
+    async def grant(self, request: NodeRequest) -> Allocation:
+        """Wait until nodes of the usual kind are granted."""
+        return await self._usual.grant(request)
+
+    def expected_wait(self, nodes: int) -> float:
+        """Estimated wait for nodes of the usual kind."""
+        return self._usual.expected_wait(nodes)
+
+    def waits_seen(self) -> list[float]:
+        """Queue waits of recent requests for the usual kind."""
+        return self._usual.waits_seen()
+
+    def forget(self) -> None:
+        """Make the forecasts of all kinds ignore the waits of earlier jobs."""
+        for each in self._kinds.values():
+            each.forget()
+
+    async def close(self) -> None:
+        """Close the clusters of all kinds."""
+        for each in self._kinds.values():
+            await each.close()

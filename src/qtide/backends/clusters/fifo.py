@@ -43,7 +43,10 @@ class FifoAllocation(Allocation):
         super().__init__(nodes, cluster.world.now(), co_allocated)
         self._cluster = cluster
         self._job = job
-        self._spans = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
+        size = cluster.kind.size
+        self._spans = {
+            node: job.ledger.span("held", f"node/{node.name}", part=size) for node in nodes
+        }
         self._release: Future[None] | None = None
 
     async def ready(self) -> None:

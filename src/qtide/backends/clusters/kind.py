@@ -12,8 +12,9 @@ from qtide.backends.clusters.cluster import Cluster
 from qtide.core.errors import UsageError
 from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
-from qtide.core.options import NoOptions, chosen
+from qtide.core.options import NoOptions, Option, chosen
 from qtide.core.plugins import Plugins
+from qtide.core.resources import EXAMPLE
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_NODES = 3
+OF_A_KIND = Option(
+    "Nodes of one kind, in place of a number of nodes; repeat it for several kinds. The first is "
+    "what a task gets that names none.",
+    None,
+    EXAMPLE,
+)
 
 
 @dataclass(frozen=True)

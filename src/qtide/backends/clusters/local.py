@@ -11,12 +11,12 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from qtide.backends.clusters.cluster import Node, Work
+from qtide.backends.clusters.cluster import Cluster, KindsCluster, Node, Work
 from qtide.backends.clusters.fifo import FifoCluster
-from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.link import (
     SILENCE,
     AgentFailed,
@@ -50,7 +50,8 @@ class LocalOptions:
     ] = None
     """In bytes."""
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
-    gpus: Annotated[int, Option("Pretended GPUs of a node.")] = 0
+    gpus: Annotated[int, Option("Pretended GPUs of a node: tasks get their numbers.")] = 0
+    kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
     cold: Annotated[
         bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
     ] = False
@@ -65,12 +66,16 @@ class LocalCluster(FifoCluster):
         nodes: int,
         options: LocalOptions = LocalOptions(),
         silence: float = SILENCE,
+        name: str = PLAIN,
     ) -> None:
-        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
+        prefix = "n" if name == PLAIN else name
+        names = [f"{prefix}{number}" for number in range(1, nodes + 1)]
+        super().__init__(world, names)
+        self._numbers = {each: number for number, each in enumerate(names)}
         self._options = options
         cores = options.cores or len(os.sched_getaffinity(0))
         memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.kind = NodeKind(PLAIN, nodes, cores, options.gpus, memory)
+        self.kind = NodeKind(name, nodes, cores, options.gpus, memory)
         self._silence = silence
         self.keeps_agents = not options.cold
         self._environment = os.environ | {SCALE: repr(world.scale)}
@@ -157,9 +162,16 @@ class LocalCluster(FifoCluster):
         per_node, cores = self._options, sorted(os.sched_getaffinity(0))
         limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
         if per_node.cores is not None:
-            first = (int(name[1:]) - 1) * per_node.cores
+            first = self._numbers[name] * per_node.cores
             limits["cores"] = [cores[(first + n) % len(cores)] for n in range(per_node.cores)]
         return {"limits": limits, "supervisor": supervisor_terms(self._silence)}
+
+
+def _limits(kind: NodeKind, options: LocalOptions) -> LocalOptions:
+    """Limits of a node of one kind."""
+    return replace(
+        options, memory=kind.memory or options.memory, cores=kind.cores, gpus=kind.gpus, kind=[]
+    )
 
 
 class Local(ClusterKind):
@@ -172,19 +184,31 @@ class Local(ClusterKind):
 
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes and limits."""
-        setting.check_nodes(numbered("local", setting.argument))
         options = setting.options(LocalOptions)
+        kinds = NodeKind.parse_all(options.kind)
+        if kinds and setting.argument:
+            raise UsageError("--kind says how many nodes there are: use --cluster local")
+        most = max((each.count for each in kinds), default=0)
+        setting.check_nodes(most or numbered("local", setting.argument))
         if options.cores is not None and options.cores < 1:
             raise UsageError(f"--cores has to be at least 1, not {options.cores}")
         if options.gpus < 0:
             raise UsageError(f"--gpus has to be at least 0, not {options.gpus}")
 
-    async def open(self, world: World, setting: Setting) -> LocalCluster:
+    async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; agents start when they are needed."""
         assert isinstance(world, RealWorld)
+        options = setting.options(LocalOptions)
+        if options.kind:
+            return KindsCluster(
+                [
+                    LocalCluster(world, each.count, _limits(each, options), name=each.name)
+                    for each in NodeKind.parse_all(options.kind)
+                ]
+            )
         # only a malleable MPI job may ask for more nodes than the default
         size = max(numbered("local", setting.argument), setting.nodes or 0)
-        return LocalCluster(world, size, setting.options(LocalOptions))
+        return LocalCluster(world, size, options)
 
     def step_jobs(self, setting: Setting, comment: str) -> None:
         """Return None: steps run on the engine's own host."""

@@ -117,22 +117,26 @@ class PartAgents:
         """Let an agent run a task on the part of the node that the header names."""
         slot, ticket = header["slot"], header["ticket"]
         key = (len(slot["cores"]), tuple(slot["gpus"]))
-        try:
-            with self._lock:
-                waiting = self._idle.get(key)
-                agent = waiting.pop() if waiting else None
-            if agent is None:
-                agent = self._start(key)
-        except OSError as error:
-            self.send(frame({"ticket": ticket, "died": f"did not start: {error}"}))
-            return
         with self._lock:
-            agent.ticket = ticket
-            self._busy[ticket] = agent
-            self._most_busy = max(self._most_busy, len(self._busy))
+            waiting = self._idle.get(key)
+            agent = waiting.pop() if waiting else None
+            if agent is not None:
+                self._assign(agent, ticket)
+        if agent is None:
+            try:
+                agent = self._start(key, ticket)
+            except OSError as error:
+                self.send(frame({"ticket": ticket, "died": f"did not start: {error}"}))
+                return
         agent.output.begin(ticket)
-        with suppress(BrokenPipeError):  # its end is noticed where its answers are read
+        with suppress(BrokenPipeError, ValueError):  # its end is noticed where answers are read
             agent.tasks.write(frame(header, body))
+
+    def _assign(self, agent: PartAgent, ticket: int) -> None:
+        """Record an agent's task; whoever buries the agent from now on reports it."""
+        agent.ticket = ticket
+        self._busy[ticket] = agent
+        self._most_busy = max(self._most_busy, len(self._busy))
 
     def end(self, ticket: int) -> None:
         """Kill the agent that runs a task, and everything that the task has started."""
@@ -141,7 +145,7 @@ class PartAgents:
             if agent is not None:
                 kill_tree(agent.pid)
 
-    def _start(self, key: Key) -> PartAgent:
+    def _start(self, key: Key, ticket: int) -> PartAgent:
         nursery = self._nurseries.get(key[0])
         if nursery is None:
             nursery = self._nurseries[key[0]] = Nursery(key[0], self.terms)
@@ -151,7 +155,7 @@ class PartAgents:
         try:
             pid = nursery.fork(theirs, list(self._modules))
         except OSError:
-            self._nurseries.pop(key[0])  # the next task gets a new one
+            self._nurseries.pop(key[0], None)  # the next task gets a new one
             for each in (to_agent, from_agent, printed):
                 os.close(each)
             raise
@@ -161,6 +165,8 @@ class PartAgents:
         pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
         output = Output(printed, lambda ticket, text: self.send(frame({"log": ticket}, text)))
         agent = PartAgent(key, pid, *pipes, output)
+        with self._lock:
+            self._assign(agent, ticket)
         self._by_pipe |= {from_agent: agent, printed: agent}
         self._printing.register(printed, select.EPOLLIN)
         self._answering.register(from_agent, select.EPOLLIN)
@@ -208,15 +214,12 @@ class PartAgents:
         agent.answers.close()
         with suppress(OSError):
             agent.tasks.close()
+        how = "ended"
+        with suppress(OSError, KeyError):  # its nursery may have died as well
+            code = self._nurseries[agent.key[0]].reap(agent.pid)
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         if ticket is not None:
-            how = "ended"
-            with suppress(OSError):
-                code = self._nurseries[agent.key[0]].reap(agent.pid)
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             self.send(frame({"ticket": ticket, "died": how}))
-        else:
-            with suppress(OSError):
-                self._nurseries[agent.key[0]].reap(agent.pid)
 
     def _print(self) -> None:
         """Report what tasks print while they run."""
@@ -226,8 +229,7 @@ class PartAgents:
             for pipe, _ in ready:
                 if not self._by_pipe[pipe].output.take():
                     self._printing.unregister(pipe)
-                    self._by_pipe.pop(pipe)
-                    os.close(pipe)
+                    self._by_pipe.pop(pipe).output.close()
 
 
 def kill_tree(pid: int) -> None:
@@ -251,8 +253,10 @@ def main() -> NoReturn:
             os._exit(0)
         request = json.loads(data)
         if "reap" in request:
-            _, status = os.waitpid(request["reap"], 0)
-            control.send(str(os.waitstatus_to_exitcode(status)).encode())
+            code = 0
+            with suppress(ChildProcessError):  # of a nursery before this one
+                code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+            control.send(str(code).encode())
             continue
         load([each for each in request["modules"] if each not in sys.modules])
         sys.stdout.flush()
@@ -278,6 +282,8 @@ def _forked() -> int:
 
 def _become_agent(tasks: int, answers: int, printing: int) -> NoReturn:
     die_with_parent()
+    for pipe in (tasks, answers):
+        os.set_inheritable(pipe, False)
     for stream in (1, 2):
         os.dup2(printing, stream)
     os.close(printing)

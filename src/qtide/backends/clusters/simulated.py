@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
-from qtide.backends.clusters.cluster import CoAllocatable, Node, NodeRequest, Work
+from qtide.backends.clusters.cluster import (
+    Cluster,
+    CoAllocatable,
+    KindsCluster,
+    Node,
+    NodeRequest,
+    Work,
+)
 from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster, PendingRequest
-from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
@@ -28,7 +35,7 @@ from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
-from qtide.core.resources import NodeKind
+from qtide.core.resources import PLAIN, NodeKind
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
@@ -61,6 +68,7 @@ class SimulatedOptions:
     ] = ""
     cores: Annotated[int | None, Option("Cores of a node.  [default: the site's, or 64]")] = None
     gpus: Annotated[int | None, Option("GPUs of a node.  [default: the site's, or 0]")] = None
+    kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
 
 
 class Simulated(ClusterKind):
@@ -71,7 +79,8 @@ class Simulated(ClusterKind):
 
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes."""
-        setting.check_nodes(site_model(setting).nodes)
+        model = site_model(setting)
+        setting.check_nodes(max((each.count for each in model.node_kinds), default=model.nodes))
 
     def world(self, time_scale: float) -> World:
         """Return a virtual world; the time scale does not apply."""
@@ -81,7 +90,7 @@ class Simulated(ClusterKind):
         """The site that a file describes; None if the argument is only a number of nodes."""
         return site_model(setting) if is_site(setting.argument) else None
 
-    async def open(self, world: World, setting: Setting) -> SimulatedCluster:
+    async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; all nodes exist from the start."""
         return cluster_of(world, site_model(setting))
 
@@ -103,15 +112,32 @@ def site_model(setting: Setting) -> SiteModel:
         raise UsageError(
             "a node has at least one core (--cores), and no fewer than 0 GPUs (--gpus)"
         )
+    if options.kind and setting.argument.isdecimal():
+        raise UsageError("--kind says how many nodes there are: use --cluster simulated")
     return replace(
         model,
+        kinds=tuple(options.kind) or model.kinds,
         cores=model.cores if options.cores is None else options.cores,
         gpus=model.gpus if options.gpus is None else options.gpus,
     )
 
 
-def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
-    """Create a site's cluster, with its own queue or with a batch system."""
+def cluster_of(world: World, model: SiteModel) -> Cluster:
+    """Create a site's cluster, with nodes of one or several kinds."""
+    if not model.kinds:
+        return _of_one_kind(world, model)
+    if model.is_batch:
+        raise UsageError("a simulated site with a batch system has nodes of one kind: drop kinds")
+    return KindsCluster(
+        [
+            _of_one_kind(world, replace(model, nodes=each.count, kinds=()), each)
+            for each in model.node_kinds
+        ]
+    )
+
+
+def _of_one_kind(world: World, model: SiteModel, kind: NodeKind | None = None) -> SimulatedCluster:
+    """Create a cluster with its own queue or with a batch system."""
     if model.is_batch and isinstance(world, VirtualWorld):
         return BatchCluster(world, model)
     cluster = SimulatedCluster(
@@ -121,7 +147,7 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         model.losses,
         failures=model.failures,
         queue_wait=model.queue_wait,
-        kind=model.kind,
+        kind=kind or model.kind,
     )
     cluster.keeps_agents = model.keeps_agents
     return cluster
@@ -145,7 +171,8 @@ class SimulatedCluster(FifoCluster):
         queue_wait: Callable[[int], float] = lambda _: 0.0,
         kind: NodeKind = NodeKind(cores=64),  # noqa: B008 - frozen
     ) -> None:
-        names = [f"n{number}" for number in range(1, nodes + 1)]
+        prefix = "n" if kind.name == PLAIN else kind.name
+        names = [f"{prefix}{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self.kind = kind
         self._delays = delays

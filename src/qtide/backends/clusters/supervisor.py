@@ -216,6 +216,12 @@ class Output:
                 self._tell(self._ticket, b"(%d bytes more were left out)\n" % (self._passed - MOST))
             self._ticket, self._rest, self._passed = None, b"", 0
 
+    def close(self) -> None:
+        """Close the pipe, of which nothing more is read."""
+        with self._lock:
+            os.close(self._pipe)
+            self._pipe = -1
+
     def watch(self) -> None:
         """Report output while a task runs."""
         while True:
@@ -233,6 +239,8 @@ class Output:
 
     def _read(self) -> int | None:
         """Read what is available; return the size, 0 if there is nothing, None at end of file."""
+        if self._pipe < 0:
+            return None
         try:
             text = os.read(self._pipe, CHUNK)
         except BlockingIOError:

@@ -327,6 +327,8 @@ class SiteModel:
     gpus: Annotated[int, Ge(0)] = 0
     memory: str | None = None
     """Memory of a node, as in "256 GB"; if not said, it limits nothing."""
+    kinds: tuple[str, ...] = ()
+    """Nodes of several kinds, such as "gpu:2,cores=8,gpus=4"; if any, they replace the nodes."""
     scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
     """Time limit of hybrid jobs' requests, which the scheduler uses for planning."""
@@ -355,6 +357,12 @@ class SiteModel:
     def __post_init__(self) -> None:
         if self.memory is not None:
             size_in_bytes(self.memory)
+        NodeKind.parse_all(self.kinds)
+
+    @property
+    def node_kinds(self) -> list[NodeKind]:
+        """The kinds of its nodes, if it has several."""
+        return NodeKind.parse_all(self.kinds)
 
     @property
     def kind(self) -> NodeKind:

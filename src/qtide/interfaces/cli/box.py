@@ -14,6 +14,7 @@ from qtide import box as boxes
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError
+from qtide.core.resources import EXAMPLE
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.console import status as status_line
@@ -74,6 +75,14 @@ def up(
         str | None,
         typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=EXAMPLE,
+            help="Nodes of another kind, in a partition with its name; may be repeated. GPUs are "
+            "only counted.",
+        ),
+    ] = None,
     json: shared_options.Json = False,
 ) -> None:
     """Start a box, and wait until its nodes accept jobs.
@@ -92,6 +101,7 @@ def up(
             service=service,
             release=release,
             auth=auth,
+            kinds=kind or (),
             licences=licence or (),
             tell=tell,
         )

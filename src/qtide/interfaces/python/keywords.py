@@ -15,6 +15,8 @@ class PluginKeywords(TypedDict, total=False):
     memory: int | str
     cores: int
     gpus: int
+    kind: list[str]
+    share_nodes: str
     cold: bool
     durations: str
     account: str

@@ -166,7 +166,7 @@ def _table(rows: Sequence[TableRow]) -> str:
     bodies = [
         [line for _, line in each] for _, each in groupby(lines, key=lambda line: line[0].jobs)
     ]
-    return table("figures", headings(relative), *bodies)
+    return table("figures", headings(rows, relative), *bodies)
 
 
 def _decisions(panel: Panel) -> str:

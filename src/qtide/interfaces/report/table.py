@@ -82,20 +82,29 @@ _COLUMNS = (
     _Column("QPU busy", lambda m: m.qpu_occupancy, percent, max),
     _Column("queue s", lambda m: m.queue, better=min),
 )
+_DIVIDED = (
+    *_COLUMNS[:3],
+    _Column("held core-s", lambda m: m.cores_held, partial(grouped, digits=0), min),
+    _Column("busy core-s", lambda m: m.cores_busy, partial(grouped, digits=0)),
+    _Column("busy / held", lambda m: m.core_efficiency, percent, max),
+    *_COLUMNS[6:],
+)
+"""In place of the columns above if tasks shared nodes, or nodes differed."""
+_GPUS = (_Column("held GPU-s", lambda m: m.gpus_held, partial(grouped, digits=0), min),)
 _RELATIVE = (
     _Column("total / static", lambda m: m.total, times, relative=True),
     _Column("held / static", lambda m: m.nodes_held, times, relative=True),
 )
 
 
-def headings(relative: bool = False) -> list[str]:
+def headings(rows: Sequence[TableRow], relative: bool = False) -> list[str]:
     """Return the column titles."""
-    return ["strategy", "jobs", *(column.title for column in _columns(relative))]
+    return ["strategy", "jobs", *(column.title for column in _columns(rows, relative))]
 
 
 def cells(rows: Sequence[TableRow], relative: bool = False) -> list[list[Cell]]:
     """Return the cells of each row; `relative` adds columns relative to static."""
-    columns = [_column(column, rows) for column in _columns(relative)]
+    columns = [_column(column, rows) for column in _columns(rows, relative)]
     heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
 
@@ -107,7 +116,7 @@ def rich_table(rows: Sequence[TableRow], relative: bool = False) -> Table:
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", padding=0, pad_edge=False)
-    for index, title in enumerate(headings(relative)):
+    for index, title in enumerate(headings(rows, relative)):
         table.add_column(title, justify="right" if index else "left", no_wrap=index == 0)
     for index, line in enumerate(cells(rows, relative)):
         if index and rows[index].jobs != rows[index - 1].jobs:
@@ -118,8 +127,13 @@ def rich_table(rows: Sequence[TableRow], relative: bool = False) -> Table:
     return table
 
 
-def _columns(relative: bool) -> tuple[_Column, ...]:
-    return _COLUMNS + (_RELATIVE if relative else ())
+def _columns(rows: Sequence[TableRow], relative: bool) -> tuple[_Column, ...]:
+    columns: tuple[_Column, ...] = _COLUMNS
+    if any(row.metrics.divided for row in rows):
+        columns = _DIVIDED
+        if any(row.metrics.gpus_held for row in rows):
+            columns = (*_DIVIDED[:6], *_GPUS, *_DIVIDED[6:])
+    return columns + (_RELATIVE if relative else ())
 
 
 def _column(column: _Column, rows: Sequence[TableRow]) -> list[Cell]:

@@ -31,6 +31,8 @@ LONGEST = 22
 """Maximum label length in characters."""
 MOST_NODES, MOST_SLOTS, MOST_STRIPS = 24, 8, 8
 """Maximum height, in rows, of the nodes, the QPU slots and the queue; more lanes are squeezed."""
+SHARED_HEIGHT = 2.5
+"""Height, in rows, of a node that tasks share."""
 APART = 0.45
 """Space between nodes, QPU and queue, in rows."""
 
@@ -58,9 +60,10 @@ class Lane:
 
 def lanes(intervals: Iterable[Interval]) -> list[Lane]:
     """Return the lanes from top to bottom: nodes by name, the QPU, the queue."""
+    intervals = list(intervals)
     found = covers(intervals)
     jobs = list(dict.fromkeys(job for _, _, job in found))
-    return [*_nodes(found, jobs), *_qpu(found, jobs), *_queue(found)]
+    return [*_nodes(found, jobs, intervals), *_qpu(found, jobs), *_queue(found)]
 
 
 def natural(text: str) -> list[str | int]:
@@ -75,10 +78,46 @@ def clean(label: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _nodes(found: Covers, jobs: list[str]) -> list[Lane]:
+def _nodes(found: Covers, jobs: list[str], intervals: Sequence[Interval]) -> list[Lane]:
     names = _names(found, "node/")
-    height = min(1.0, MOST_NODES / max(1, len(names)))
-    return [Lane(clean(name), _bars(found, jobs, f"node/{name}"), height) for name in names]
+    shared = _shared(intervals)
+    usual = SHARED_HEIGHT if shared else 1.0
+    height = min(usual, MOST_NODES / max(1, len(names)))
+    made = []
+    for name in names:
+        bars = _bars(found, jobs, f"node/{name}")
+        if strips := shared.get(f"node/{name}"):
+            bars = (*(each for each in bars if each.what != "busy"), *strips)
+        made.append(Lane(clean(name), bars, height))
+    return made
+
+
+def _shared(intervals: Sequence[Interval]) -> dict[str, list[Bars]]:
+    """Bars of nodes whose tasks share them: one strip for each core, so that one sees how full.
+
+    The ledger knows how many cores a task has, not which: it is drawn on the first free ones.
+    """
+    nodes = [each for each in intervals if each.lane.startswith("node/")]
+    divided = {each.lane for each in nodes if each.what == "busy" and each.part}
+    cores = {
+        each.lane: each.part[0]
+        for each in nodes
+        if each.what == "held" and each.part and each.lane in divided
+    }
+    strips: defaultdict[tuple[str, int, str], Cover] = defaultdict(list)
+    free_at: dict[str, list[float]] = {lane: [0.0] * number for lane, number in cores.items()}
+    for each in sorted(nodes, key=lambda each: each.start):
+        if each.what == "busy" and each.lane in cores:
+            ends = free_at[each.lane]
+            free = [n for n, end in enumerate(ends) if end <= each.start]
+            for strip in free[: each.part[0] if each.part else None]:
+                ends[strip] = each.end
+                strips[each.lane, strip, each.job].append((each.start, each.end))
+    made: defaultdict[str, list[Bars]] = defaultdict(list)
+    for (lane, strip, job), cover in strips.items():
+        top, bottom = strip / cores[lane], (strip + 1) / cores[lane]
+        made[lane].append(Bars(job, "busy", merge(cover), top, bottom))
+    return made
 
 
 def _qpu(found: Covers, jobs: list[str]) -> list[Lane]:
@@ -299,6 +338,8 @@ def _figures(metrics: Metrics) -> str:
     starting = f"{brief(metrics.nodes_starting)} starting, " if metrics.nodes_starting else ""
     busy = f"{starting}{brief(metrics.nodes_busy)} busy"
     nodes = f"{brief(metrics.nodes_held)} node-s held, {busy}"
+    if metrics.divided:
+        nodes = f"{nodes}, {percent(metrics.core_efficiency)} of the cores"
     qpu = f"QPU {percent(metrics.qpu_occupancy)} busy"
     return "  ·  ".join([f"total {brief(metrics.total)} s", *wall, nodes, qpu])
 

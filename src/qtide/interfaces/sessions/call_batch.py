@@ -42,6 +42,7 @@ class CallBatch(Task[Any]):
             "calls": list(calls),
             "ended": ended,
             "names": tuple(call.name for call in calls),
+            "resources": calls[0].needs,
         }
         if len(calls) == 1:
             return CallBatch(run_call, (initializer, *calls[0].called), **own)
@@ -140,6 +141,7 @@ class BatchSizes:
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
+        """Number of nodes, or of parts of nodes, that make calls at the same time."""
         self._seconds: dict[str, float] = {}
 
     def learn(self, name: str, seconds: float) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from qtide.core.errors import QtideError, UsageError
+from qtide.core.resources import Needs
 from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.keywords import PluginKeywords
@@ -24,6 +25,7 @@ from qtide.interfaces.sessions.on_node import Initializer
 from qtide.interfaces.sessions.session_call import (
     SessionCall,
     SessionFuture,
+    SessionPart,
     fingerprint,
     function_name,
 )
@@ -191,6 +193,12 @@ class Session(Executor):
         return self._run.spec.nodes or self._worker.ready.result().cluster.size
 
     @property
+    def at_once(self) -> int:
+        """Maximum number of calls that run at the same time, with the session's own needs."""
+        self._worker.ready.result()
+        return self._worker.at_once
+
+    @property
     def qpu(self) -> SessionQpu:
         """The QPU, for direct use, as a Qiskit backend or as a dimod sampler."""
         return SessionQpu(self)
@@ -238,10 +246,27 @@ class Session(Executor):
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function on a node; calls submitted right after it join the same phase."""
+        return self.submit_needing(None, function, args, kwargs)
+
+    def needs(
+        self,
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> SessionPart:
+        """Return an executor whose calls have these needs: `s.needs(cores=4).submit(f, x)`."""
+        return SessionPart(self, Needs.of(cores, gpus, memory, kind))
+
+    def submit_needing(
+        self, needs: Needs | None, function: Callable[..., T], args: Any, kwargs: Any
+    ) -> Future[T]:
+        """Call a function on a node with the given needs; None for the session's own."""
         if not callable(function):
             raise TypeError(f"submit() takes a function and its arguments, not {function!r}")
         with self._lock:
             call = self._call(function, args, kwargs)
+            call.needs = needs
             self._join(call)
         return call.future
 
@@ -262,6 +287,7 @@ class Session(Executor):
         with self._lock:
             call = self._register(f"classical {task.name}", task.function)
             call.function, call.kwargs = task.function, {"attempt": place}
+            call.needs = task.resources
             self._join(call)
         return call.future
 
@@ -277,12 +303,25 @@ class Session(Executor):
 
         Calls are sent in batches of `chunksize`; by default, short calls share a batch.
         """
+        return self.map_needing(None, function, iterables, timeout, chunksize)
+
+    def map_needing(
+        self,
+        needs: Needs | None,
+        function: Callable[..., T],
+        iterables: Sequence[Iterable[Any]],
+        timeout: float | None,
+        chunksize: int | None,
+    ) -> Iterator[T]:
+        """Call a function for each of the arguments, with the given needs."""
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         given = list(zip(*iterables, strict=False))
         with self._lock:
             self.flush()
             calls = [self._call(function, args, {}) for args in given]
+            for each in calls:
+                each.needs = needs
             self._begin([each for each in calls if not each.future.done()], chunksize or 1)
         return _results([each.future for each in calls], timeout)
 
@@ -419,8 +458,11 @@ class Session(Executor):
             )
 
     def _begin(self, calls: list[SessionCall], least: int) -> None:
-        if calls:
-            self._loop.call(self._worker.begin, calls, least)
+        by_needs: dict[Needs | None, list[SessionCall]] = {}
+        for call in calls:
+            by_needs.setdefault(call.needs, []).append(call)
+        for each in by_needs.values():
+            self._loop.call(self._worker.begin, each, least)
 
     def _finish_calls(self) -> None:
         """Wait for all calls, then end the session."""

@@ -6,15 +6,20 @@ import io
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from qtide.core import values
+from qtide.core.resources import Needs
 from qtide.interfaces.sessions.on_node import Called
 
+if TYPE_CHECKING:
+    from qtide.interfaces.sessions.session import Session
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -29,6 +34,8 @@ class SessionCall:
     function: Callable[..., Any] = print
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    needs: Needs | None = None
+    """What it needs of a node; None for the session's default."""
 
     @property
     def name(self) -> str:
@@ -203,3 +210,29 @@ class CodePickler(_Canonical, values.Pickler):
 def _gate(circuit: Any, instruction: Any) -> tuple[Any, ...]:
     places = [circuit.find_bit(bit).index for bit in (*instruction.qubits, *instruction.clbits)]
     return instruction.operation.name, [str(each) for each in instruction.operation.params], places
+
+
+class SessionPart(Executor):
+    """A session whose calls run on parts of nodes, or on nodes of a kind."""
+
+    def __init__(self, session: Session, needs: Needs) -> None:
+        self._session = session
+        self._needs = needs
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function, as `submit` of the session does."""
+        return self._session.submit_needing(self._needs, function, args, kwargs)
+
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+    ) -> Iterator[T]:
+        """Call a function many times, as `map` of the session does."""
+        return self._session.map_needing(self._needs, function, iterables, timeout, chunksize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Do nothing: the session's own end is its `with` block's."""

@@ -13,6 +13,7 @@ from qtide.core.errors import QtideError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log
+from qtide.core.resources import ROUNDING
 from qtide.core.world import world as worlds
 from qtide.interfaces.sessions.call_batch import BatchSizes, CallBatch, CallPhase, Outcome
 from qtide.interfaces.sessions.on_node import Initializer, InitializerFailed
@@ -47,6 +48,8 @@ class SessionWorker:
         initializer: Initializer | None = None,
     ) -> None:
         self.ready: Future[Site] = Future()
+        self.at_once = 1
+        """Number of calls that can run at the same time, once `ready`."""
         self.broken: BrokenExecutor | None = None
         """The reason why no further call can be made."""
         self._run = run
@@ -118,8 +121,10 @@ class SessionWorker:
             run.name, ledger, run.values, spec.seed, lessons.preparation, log, spec.commands
         )
         nodes = spec.nodes or site.cluster.size
-        self._sizes = BatchSizes(nodes) if real else None
         assignment = Assignment(site, job, nodes, spec.default_needs())
+        share = site.cluster.kind.share(assignment.needs)
+        self.at_once = nodes * max(1, int(1 / share + ROUNDING))
+        self._sizes = BatchSizes(self.at_once) if real else None
         performer = strategy(spec.strategy, assignment, spec.options)
         self._candidates = Candidates(performer, ledger, Choices(self._records))
         lessons.teach(performer.forecast)

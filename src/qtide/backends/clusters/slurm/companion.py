@@ -31,6 +31,7 @@ from qtide.backends.clusters.slurm.queue import entries
 from qtide.core.errors import NotEnoughNodes
 from qtide.core.forecasts import Wait
 from qtide.core.job import JobContext, Preparation
+from qtide.core.resources import Needs
 from qtide.core.world.real import RealWorld
 
 ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
@@ -54,6 +55,10 @@ class CompanionOptions:
     """Seconds after which a request that is still queued is abandoned."""
     whole_nodes: bool = True
     """Whether to request exclusive nodes with all of their memory."""
+    gpus: int = 0
+    """GPUs that each node has and a companion asks for."""
+    part: Needs | None = None
+    """What to request of each node, where jobs share nodes; None for whole nodes."""
     extra: Sequence[str] = ()
     """Additional options for salloc, such as --reservation=NAME."""
     qpu_by: str | None = None
@@ -72,7 +77,7 @@ class CompanionOptions:
             f"--nodes={nodes}",
             *self._common(name, comment),
             "--no-kill",  # one failed node must not end the others
-            *(["--exclusive", "--mem=0"] if self.whole_nodes else []),
+            *self._amount(),
             *_given(partition=self.partition, constraint=self.constraint),
             *self.extra,
         ]
@@ -116,6 +121,16 @@ class CompanionOptions:
             "--unbuffered",
             *command,
         ]
+
+    def _amount(self) -> list[str]:
+        """What to request of each node."""
+        gpus = self.gpus if self.part is None else self.part.gpus
+        words = [f"--gres=gpu:{gpus}"] if gpus else []
+        if self.part is not None:
+            memory = self.part.memory
+            words += ["--ntasks-per-node=1", f"--cpus-per-task={self.part.cores or 1}"]
+            return [*words, *([] if memory is None else [f"--mem={memory // 2**20}M"])]
+        return [*(["--exclusive", "--mem=0"] if self.whole_nodes else []), *words]
 
     def _common(self, name: str, comment: str) -> list[str]:
         own = [f"--job-name={name}", f"--comment={comment}", f"--time={self.time_limit}"]

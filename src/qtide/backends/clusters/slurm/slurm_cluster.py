@@ -10,6 +10,7 @@ import asyncio
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class SlurmCluster(Cluster):
         self.world = world
         self.kind = kind
         self.size = kind.count
+        self._hosts: int | None = None
+        """Number of nodes that are divided into parts; None if nodes are whole."""
         self._slurm = slurm
         self._options = options
         self._waits = Waits(world.now)
@@ -68,14 +71,24 @@ class SlurmCluster(Cluster):
         options: CompanionOptions = CompanionOptions(),  # noqa: B008 - frozen
         *,
         conf: Path | None = None,
+        name: str = "",
     ) -> SlurmCluster:
-        """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions."""
+        """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions.
+
+        `name` is that of its kind of nodes, if it is not the partition's.
+        """
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
         kind = await _kind(slurm, options.partition)
         if options.qpu_by is not None:
             await _kind(slurm, options.qpu_partition)
         await reap(slurm)
+        kind, options = replace(kind, name=name or kind.name), replace(options, gpus=kind.gpus)
+        if options.part is not None:
+            kind.refuse_if_impossible(options.part, "a part of a node")
+            cluster = SlurmCluster(world, slurm, kind.divided(options.part), options)
+            cluster._hosts = kind.count
+            return cluster
         return SlurmCluster(world, slurm, kind, options)
 
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
@@ -218,6 +231,13 @@ class SlurmCluster(Cluster):
                 await reap(self._slurm, names)
 
     def _refuse_if_impossible(self, request: NodeRequest) -> None:
+        most = self._hosts
+        if most is not None and request.needed > most:
+            raise NotEnoughNodes(
+                f"{request.job.name} asks for {request.needed} parts of nodes at once, which Slurm "
+                f"grants on as many nodes, and there are {most}; say --nodes {most}, or use "
+                "--strategy elastic, which asks for one at a time"
+            )
         if request.needed > self.size:
             raise NotEnoughNodes(
                 f"{request.job.name} needs {request.needed} nodes, but Slurm's partition has "
@@ -256,7 +276,9 @@ class SlurmAllocation(Allocation):
         kind: NodeKind,
     ) -> None:
         names = companion.nodes if companion else []
-        nodes = [Node(name, world, self, kind) for name in names]
+        # companions with parts of nodes may be on the same one
+        mark = f"#{companion.job}" if companion and kind.is_part else ""
+        nodes = [Node(f"{name}{mark}", world, self, kind) for name in names]
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
@@ -268,7 +290,10 @@ class SlurmAllocation(Allocation):
         self._ending: dict[str, Future[None]] = {}
         """Interrupted steps that are still ending, by node name."""
         label = str(companion.job) if companion else ""
-        self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
+        self._held = {
+            node: job.ledger.span("held", f"node/{node.name}", label, part=kind.size)
+            for node in nodes
+        }
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 
@@ -286,7 +311,7 @@ class SlurmAllocation(Allocation):
     ) -> Coroutine[Any, Any, Process]:
         """Start the command as a step of the companion."""
         assert self._companion is not None
-        return self._launch(self._companion, node.name, command, variables)
+        return self._launch(self._companion, _host(node), command, variables)
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Release the nodes. The release continues even if the caller is cancelled."""
@@ -325,20 +350,24 @@ class SlurmAllocation(Allocation):
 
     async def _start(self, node: Node) -> None:
         assert self._companion is not None
-        child = await self._start_agent(self._companion, node.name, self._job.preparation)
+        child = await self._start_agent(self._companion, _host(node), self._job.preparation)
         link = self._links[node.name] = Link(child, node.name, self._job.log, self._silence)
         try:
             await link.greet(self._job.preparation)
         except AgentFailed as error:
             if not isinstance(error, PreparationFailed):
-                self._companion.silent.add(node.name)
+                self._companion.silent.add(_host(node))
             raise NodeUnusable(f"the agent of node {node.name} did not start") from error
         link.node = node
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
 
     async def _disown(self, node: Node) -> None:
         """Stop counting a lost node as held if Slurm has already removed it from the companion."""
-        if self._released is None and self._companion and not await self._companion.has(node.name):
+        if (
+            self._released is None
+            and self._companion
+            and not await self._companion.has(_host(node))
+        ):
             self._held[node].close()
 
     async def _lose_when_gone(self) -> None:
@@ -352,7 +381,7 @@ class SlurmAllocation(Allocation):
         """Stop counting nodes as held that were returned to Slurm `ago` seconds ago."""
         since = self._job.ledger.clock() - self._world.counted(ago)
         for node, span in self._held.items():
-            if node.name in names:
+            if _host(node) in names:
                 span.close(since)
 
     async def _give_back(self) -> None:
@@ -364,7 +393,10 @@ class SlurmAllocation(Allocation):
         try:
             if self._companion is not None:
                 self._companion.on_return = self._returned
-                self._companion.silent |= {n for n, link in self._links.items() if link.silent}
+                links = ((node, self._links.get(node.name)) for node in self.nodes)
+                self._companion.silent |= {
+                    _host(node) for node, each in links if each and each.silent
+                }
                 await self._companion.end()
         finally:
             for span in self._held.values():
@@ -372,6 +404,11 @@ class SlurmAllocation(Allocation):
             # not earlier: a slurmstepd keeps its node for seconds after its srun is gone
             await self._world.all_of([link.kill() for link in self._links.values()])
             await self._world.settled(self._ending.values())
+
+
+def _host(node: Node) -> str:
+    """Slurm's name of a node, or of the node that it is a part of."""
+    return node.name.partition("#")[0]
 
 
 async def _ended(link: Link) -> None:

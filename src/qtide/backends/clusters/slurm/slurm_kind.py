@@ -8,12 +8,13 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from qtide.backends.clusters.cluster import Cluster, KindsCluster
 from qtide.backends.clusters.kind import ClusterKind, Queue, Setting, StepJobs
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
 from qtide.backends.clusters.slurm.commands import (
@@ -31,6 +32,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import Option
+from qtide.core.resources import Needs
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -38,6 +40,8 @@ LIMIT = 60.0
 """Seconds within which sbatch must answer."""
 QUEUE_LIMIT = 5.0
 """Seconds within which squeue must answer when a program asks who waits."""
+KIND_TERMS = {"partition", "constraint", "account", "qos", "time_limit"}
+"""What may distinguish the companions of one kind of nodes."""
 START = re.compile(r"to start at (\d+)")
 """Matches the output of sbatch --test-only; times are in seconds since 1970."""
 
@@ -54,6 +58,23 @@ class SlurmOptions:
     ] = "60"
     salloc: Annotated[
         list[str], Option("One more option of salloc, as --salloc=--reservation=R.")
+    ] = field(default_factory=list)
+    share_nodes: Annotated[
+        str,
+        Option(
+            "Ask for such parts of nodes, which other jobs may share, in place of whole nodes.",
+            None,
+            "cores=4,gpus=1",
+        ),
+    ] = ""
+    kind: Annotated[
+        list[str],
+        Option(
+            "A kind of nodes, by its partition and features; repeat it for several kinds. The "
+            "first is what a task gets that names none.",
+            None,
+            "NAME:partition=P,constraint=F",
+        ),
     ] = field(default_factory=list)
     qpu_by: Annotated[
         str, Option("What a lease of the QPU is to Slurm: gres, licence, or none.", None, "WHAT")
@@ -77,15 +98,25 @@ class SlurmKind(ClusterKind):
                 if text is not None and not text.isprintable():
                     option = name.replace("_", "-")
                     raise UsageError(f"--{option} has characters that cannot be printed: {text!r}")
+        if options.kind and setting.argument:
+            raise UsageError("--kind names the partitions: use --cluster slurm")
+        _kinds(options.kind, CompanionOptions())
+        if options.share_nodes and Needs.parse(options.share_nodes).whole:
+            raise UsageError("--share-nodes says how much of a node to ask for, as in cores=4")
         admission = options.qpu_by
         if admission not in ("none", *ADMISSION):
             raise UsageError(f"--qpu-by is none, {', '.join(ADMISSION)}; not {admission!r}")
         if setting.nodes is not None and setting.nodes < 1:
             raise UsageError(f"--nodes has to be at least 1, not {setting.nodes}")
 
-    async def open(self, world: World, setting: Setting) -> SlurmCluster:
+    async def open(self, world: World, setting: Setting) -> Cluster:
         """Connect without starting a job; cancel jobs that dead drivers left behind."""
         assert isinstance(world, RealWorld)
+        kinds = _kinds(setting.options(SlurmOptions).kind, companion_options(setting))
+        if kinds:
+            return KindsCluster(
+                [await SlurmCluster.connect(world, each, name=name) for name, each in kinds.items()]
+            )
         return await SlurmCluster.connect(world, companion_options(setting))
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
@@ -196,10 +227,27 @@ def companion_options(setting: Setting) -> CompanionOptions:
         qos=given.qos,
         constraint=given.constraint,
         time_limit=given.time_limit,
+        part=Needs.parse(given.share_nodes) if given.share_nodes else None,
         extra=tuple(given.salloc),
         qpu_by=None if given.qpu_by == "none" else given.qpu_by,
         qpu_partition=given.qpu_partition,
     )
+
+
+def _kinds(words: Sequence[str], usual: CompanionOptions) -> dict[str, CompanionOptions]:
+    """Read the options of companions for each kind of nodes that the user names."""
+    found: dict[str, CompanionOptions] = {}
+    for word in words:
+        name, _, rest = word.partition(":")
+        pairs = (entry.partition("=")[::2] for entry in rest.split(",") if entry)
+        terms: dict[str, Any] = dict(pairs)
+        if not name.isidentifier() or name in found or not terms.keys() <= KIND_TERMS:
+            raise UsageError(
+                f"a kind of Slurm's nodes is said once, as in gpu:partition=boost,constraint=a100, "
+                f"not {word!r}"
+            )
+        found[name] = replace(usual, **terms)
+    return found
 
 
 async def queue_now(slurm: Slurm, options: CompanionOptions, nodes: int) -> Queue:

@@ -1,0 +1,343 @@
+"""Tasks that share nodes: how full the nodes are, how fast small tasks go, and what that saves.
+
+Peers in the same run: HyperQueue with its resource requests, Dask with its resources, and a process
+pool. Arguments: the number of tasks of the mixes, and which parts to run, as in `2000 mixes rates`.
+The mixes are tasks of 1 to 8 cores and 10 to 200 ms on two local nodes of 8 cores, also with GPUs;
+their bound is the area of all tasks, or the longest. On a box, a phase of 64 one-core tasks runs on
+nodes of 8 cores, with and without needs; and a program with a CPU, a QPU and a GPU phase. Sizes
+that are chosen, `on(1, 8)`, run in virtual time beside every fixed size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+from claims import Claim, at_least, at_most, conclude
+
+from qtide import box, classical, pretend, program, session, task
+from qtide.backends.clusters.local import LocalCluster, LocalOptions
+from qtide.core.job import JobContext
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
+from qtide.programs.phase import Task
+from qtide.strategies.node_pool import NodePool
+from qtide.strategies.strategy import strategy_names
+
+NODES, CORES, GPUS = 2, 8, 4
+TINY = 4_000
+"""Tasks of one millisecond."""
+MILLISECOND = 0.001
+
+Shape = tuple[int, int, float]
+"""Cores, GPUs and seconds of a task."""
+
+
+def mix(tasks: int, *, gpus: bool) -> list[Shape]:
+    """Random tasks; with GPUs, every third needs one."""
+    chance = Random(1)
+    return [
+        (chance.randint(1, CORES), int(gpus and chance.random() < 1 / 3), chance.uniform(0.01, 0.2))
+        for _ in range(tasks)
+    ]
+
+
+def bound(shapes: list[Shape]) -> float:
+    """Seconds that no schedule can beat."""
+    cores = sum(cores * seconds for cores, _, seconds in shapes) / (NODES * CORES)
+    gpus = sum(number * seconds for _, number, seconds in shapes) / (NODES * GPUS)
+    return max(cores, gpus, *(seconds for *_, seconds in shapes))
+
+
+def by_qtide(shapes: list[Shape]) -> float:
+    """Seconds that a phase of these tasks takes; its agents are warm, as its peers' workers are."""
+
+    async def measured(folder: Path) -> float:
+        world = RealWorld()
+        cluster = LocalCluster(world, NODES, LocalOptions(cores=CORES, gpus=GPUS))
+        ledger = Ledger("packing", world.now, folder / "ledger")
+        job = JobContext("packing", ledger, Values(folder / "values"))
+        pool = NodePool(world, cluster, job, NODES)
+        pool.join(await cluster.request(job, NODES))
+
+        async def run(tasks: list[Task[None]]) -> float:
+            phase = classical(*tasks)
+            phase.use()
+            began = time.perf_counter()
+            await pool.run(phase, "1")
+            return time.perf_counter() - began
+
+        sizes = sorted({(cores, gpus) for cores, gpus, _ in shapes}) * NODES
+        await run([task(time.sleep, 0.0).needs(*each) for each in sizes])
+        seconds = await run(
+            [task(time.sleep, seconds).needs(cores, gpus) for cores, gpus, seconds in shapes]
+        )
+        await pool.close()
+        await cluster.close()
+        return seconds
+
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(measured(Path(folder)))
+
+
+def by_dask(shapes: list[Shape]) -> float:
+    """Seconds of Dask's `Client.submit` with resources."""
+    from distributed import Client
+    from distributed import LocalCluster as DaskCluster
+
+    resources = {"CORES": CORES, "GPUS": GPUS}
+    with (
+        DaskCluster(
+            NODES, threads_per_worker=CORES, resources=resources, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.gather(client.map(time.sleep, [0.0] * NODES * CORES, pure=False))
+        began = time.perf_counter()
+        client.gather(
+            [
+                client.submit(
+                    time.sleep, seconds, pure=False, resources={"CORES": cores, "GPUS": gpus}
+                )
+                for cores, gpus, seconds in shapes
+            ]
+        )
+        return time.perf_counter() - began
+
+
+def by_hyperqueue(shapes: list[Shape]) -> float:
+    """Seconds from the first task's start to the last one's end; its client polls once per second.
+
+    Its Python tasks start an interpreter each, so these are `sleep`.
+    """
+    from hyperqueue import Job
+    from hyperqueue import LocalCluster as HyperQueueCluster
+    from hyperqueue.cluster import WorkerConfig
+    from hyperqueue.task.task import ResourceRequest
+
+    with (
+        tempfile.TemporaryDirectory(prefix="qtide-hq-") as folder,
+        HyperQueueCluster(folder) as cluster,
+    ):
+        for _ in range(NODES):
+            cluster.start_worker(WorkerConfig(cores=CORES))
+        client, job = cluster.client(), Job(folder)
+        for number, (cores, _, seconds) in enumerate(shapes):
+            script = f"date +%s.%N; sleep {seconds:.4f}; date +%s.%N"
+            job.program(
+                ["sh", "-c", script],
+                stdout=f"{folder}/{number}.out",
+                stderr=None,
+                resources=ResourceRequest(cpus=cores),
+            )
+        client.wait_for_jobs([client.submit(job)])
+        texts = [
+            Path(f"{folder}/{number}.out").read_text().split() for number in range(len(shapes))
+        ]
+        return max(float(end) for _, end in texts) - min(float(start) for start, _ in texts)
+
+
+def mixes(tasks: int) -> list[Claim]:
+    """Makespans of the mixes, against the bound and the peers."""
+    claims = []
+    print(f"{'mix':12}{'bound s':>10}{'qtide s':>10}{'HyperQueue s':>14}{'Dask s':>10}")
+    for name, gpus in (("cores", False), ("cores, GPUs", True)):
+        shapes = mix(tasks, gpus=gpus)
+        least, ours, dask = bound(shapes), by_qtide(shapes), by_dask(shapes)
+        queue = None if gpus else by_hyperqueue(shapes)  # its local cluster has no pretended GPUs
+        shown = f"{queue:14.2f}" if queue is not None else f"{'–':>14}"
+        print(f"{name:12}{least:10.2f}{ours:10.2f}{shown}{dask:10.2f}")
+        peers = [each for each in (queue, dask) if each is not None]
+        claims += [
+            at_most(f"{name}: makespan, of the bound", ours / least, 1.10),
+            at_most(f"{name}: makespan, of the better peer's", ours / min(peers), 1.0),
+        ]
+    return claims
+
+
+def by_session() -> float:
+    """Seconds of a session's `map`, whose short calls share batches, each on one core."""
+    with (
+        tempfile.TemporaryDirectory() as runs,
+        session(cluster=f"local:{NODES}", cores=CORES, needs="cores=1", runs=runs) as opened,
+    ):
+        list(opened.map(time.sleep, [0.0] * NODES * CORES))
+        began = time.perf_counter()
+        list(opened.map(time.sleep, [MILLISECOND] * TINY))
+        return time.perf_counter() - began
+
+
+def rates() -> list[Claim]:
+    """One-core calls of a millisecond, per second: those of a session, and tasks of a phase."""
+    shapes: list[Shape] = [(1, 0, MILLISECOND)] * TINY
+    ours, phase, dask = (TINY / each for each in (by_session(), by_qtide(shapes), by_dask(shapes)))
+    with ProcessPoolExecutor(NODES * CORES) as executor:
+        list(executor.map(time.sleep, [0.0] * 100))
+        began = time.perf_counter()
+        list(executor.map(time.sleep, [MILLISECOND] * TINY))
+        pool = TINY / (time.perf_counter() - began)
+    print(
+        f"\n1 ms on one core, per second: session {ours:,.0f}, phase {phase:,.0f}, "
+        f"Dask {dask:,.0f}, process pool {pool:,.0f}"
+    )
+    return [
+        at_least("calls of 1 ms: rate of a session, of Dask's", ours / dask, 1.0),
+        at_least("calls of 1 ms: rate of a session, of a process pool's", ours / pool, 0.7),
+        at_least("tasks of 1 ms: rate of a phase, of Dask's", phase / dask, 1.0),
+        at_least("tasks of 1 ms: rate of a phase, of a process pool's", phase / pool, 0.7),
+    ]
+
+
+def solve(serial: float, parallel: float, rank: int = 0, size: int = 1) -> None:
+    """Take the time of Amdahl's law, and a little for each node that takes part."""
+    pretend(serial + parallel / size + 0.01 * size * (rank >= 0))
+
+
+@program
+async def sized(serial: float, parallel: float, least: int, most: int) -> None:
+    """Solve twenty times."""
+    for _ in range(20):
+        await task(solve, serial, parallel).on(least, most)
+
+
+def sizes() -> list[Claim]:
+    """Cost of chosen sizes, by the user's weighing, over 50 random programs."""
+    chance, best, worst = Random(2), [], []
+    with tempfile.TemporaryDirectory() as runs:
+        for _ in range(50):
+            serial, parallel = chance.uniform(0, 10), chance.uniform(5, 100)
+            weight = chance.choice([0.25, 0.5, 0.75, 0.9])
+            run = sized.using(cluster="simulated:8", runs=runs, time_weight=weight).run
+
+            def cost(least: int, most: int) -> float:
+                figures = run(serial, parallel, least, most).metrics  # noqa: B023 - called at once
+                return weight * figures.total + (1 - weight) * figures.nodes_held  # noqa: B023
+
+            fixed = [cost(nodes, nodes) for nodes in range(1, 9)]
+            chosen = cost(1, 8)
+            best.append(chosen / min(fixed))
+            worst.append(chosen / max(fixed))
+    print(
+        f"\nchosen sizes: {mean(best):.3f} of the best fixed size, {mean(worst):.3f} of the worst"
+    )
+    return [
+        at_most("on(1, 8): mean cost, of the best fixed size's", mean(best), 1.05),
+        at_most("on(1, 8): mean cost, of the worst fixed size's", mean(worst), 0.9),
+    ]
+
+
+WIDE = """
+import time
+from qtide import classical, program, task
+
+@program
+async def wide(tasks: int = 64):
+    return len(await classical(*(task(time.sleep, 1.0) for _ in range(tasks))))
+"""
+THREE = """
+import time
+from qtide import classical, program, quantum, task
+from qtide.backends.payloads.payload import Burst
+
+@program
+async def three():
+    await classical(*(task(time.sleep, 4.0) for _ in range(8))).needs(cores=1)
+    await quantum(Burst(12.0))
+    return len(await classical(*(task(time.sleep, 6.0) for _ in range(8))).needs(1, 1, kind="gpu"))
+"""
+
+
+def on_a_box() -> list[Claim]:
+    """Node-seconds of a wide phase with and without needs; charges of a program on two kinds."""
+    with tempfile.TemporaryDirectory(prefix="qtide-box-") as folder:
+        place = Path(folder)
+        (place / "wide.py").write_text(WIDE)
+        (place / "three.py").write_text(THREE)
+        kinds = ["wide:8,cores=8,memory=1GB", "gpu:2,cores=8,gpus=4,memory=1GB"]
+        box.up(place / "box", nodes=2, kinds=kinds)
+        try:
+            return [*_wide(place), *_three(place)]
+        finally:
+            box.down(place / "box")
+
+
+def _wide(place: Path) -> list[Claim]:
+    claims = []
+    print(f"\n{'64 tasks of 1 s':16}{'whole nodes':>24}{'one core each':>24}")
+    for name in strategy_names():
+        whole = _run(place, "wide.py", "--cluster", "slurm:wide", "--strategy", name)
+        parts = _run(
+            *(place, "wide.py", "--cluster", "slurm:wide", "--strategy", name),
+            *("--needs", "cores=1"),
+        )
+        shown = [
+            f"{each['total']:8.1f} s{each['nodes_held']:8.1f} node-s" for each in (whole, parts)
+        ]
+        print(f"{name:16}{shown[0]:>24}{shown[1]:>24}")
+        ratio = parts["nodes_held"] / whole["nodes_held"]
+        claims += [
+            at_most(f"{name}: node-seconds with needs, of those without", ratio, 0.2),
+            at_most(
+                f"{name}: wall with needs, of that without", parts["total"] / whole["total"], 1
+            ),
+        ]
+    return claims
+
+
+def _three(place: Path) -> list[Claim]:
+    kinds = ("--kind", "cpu:partition=wide", "--kind", "gpu:partition=gpu", "--nodes", "2")
+    found = {
+        name: _run(place, "three.py", "--cluster", "slurm", "--strategy", name, *kinds)
+        for name in ("static", "elastic")
+    }
+    for name, each in found.items():
+        charges = f"{each['cores_held']:,.0f} core-s, {each['gpus_held']:,.0f} GPU-s"
+        print(f"CPU, QPU and GPU phases, {name}: {each['total']:.1f} s, {charges}")
+    ours, base = found["elastic"], found["static"]
+    return [
+        at_most(
+            "two kinds: elastic's core-s, of static's", ours["cores_held"] / base["cores_held"], 0.6
+        ),
+        at_most(
+            "two kinds: elastic's GPU-s, of static's", ours["gpus_held"] / base["gpus_held"], 0.6
+        ),
+        at_most("two kinds: elastic's wall, of static's", ours["total"] / base["total"], 1.05),
+    ]
+
+
+def _run(place: Path, *words: str) -> dict[str, float]:
+    """The metrics of a run on the box; its program has run once before, so elastic knows it."""
+    command = [sys.executable, "-m", "qtide", "run", *words, "--json"]
+    env = os.environ | box.env(place / "box")
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=True)
+    metrics: dict[str, float] = json.loads(done.stdout)["metrics"]
+    return metrics
+
+
+def main() -> None:
+    """Measure and conclude."""
+    tasks, *parts = [*sys.argv[1:]] or ["2000"]
+    claims = []
+    if not parts or "mixes" in parts:
+        claims += mixes(int(tasks))
+    if not parts or "rates" in parts:
+        claims += rates()
+    if not parts or "box" in parts:
+        claims += on_a_box()
+    if not parts or "sizes" in parts:
+        claims += sizes()
+    conclude("packing", claims)
+
+
+if __name__ == "__main__":
+    main()
