@@ -25,10 +25,7 @@ T = TypeVar("T")
 
 DEFAULT_NODES = 3
 OF_A_KIND = Option(
-    "Nodes of one kind, in place of a number of nodes; repeat it for several kinds. The first is "
-    "what a task gets that names none.",
-    None,
-    EXAMPLE,
+    f"Nodes of a kind, as {EXAMPLE}; may be repeated, the usual kind first.", None, "KIND"
 )
 
 
