@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_NODES = 3
-OF_A_KIND = Option(
-    "Nodes of one kind, in place of a number of nodes; repeat it for several kinds. The first is "
-    "what a task gets that names none.",
-    None,
-    EXAMPLE,
-)
+OF_A_KIND = Option(f"Nodes of a kind, as {EXAMPLE}; repeatable.", None, "KIND")
 
 
 @dataclass(frozen=True)
