@@ -242,7 +242,7 @@ from qtide import classical, program, task
 
 @program
 async def wide(tasks: int = 64):
-    return len(await classical(*(task(time.sleep, 1.0) for _ in range(tasks))))
+    return len(await classical(*(task(time.sleep, 4.0) for _ in range(tasks))))
 """
 THREE = """
 import time
@@ -273,7 +273,7 @@ def on_a_box() -> list[Claim]:
 
 def _wide(place: Path) -> list[Claim]:
     claims = []
-    print(f"\n{'64 tasks of 1 s':16}{'whole nodes':>24}{'one core each':>24}")
+    print(f"\n{'64 tasks of 4 s':16}{'whole nodes':>24}{'one core each':>24}")
     for name in strategy_names():
         whole = _run(place, "wide.py", "--cluster", "slurm:wide", "--strategy", name)
         parts = _run(

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_NODES = 3
-OF_A_KIND = Option(
-    f"Nodes of a kind, as {EXAMPLE}; may be repeated, the usual kind first.", None, "KIND"
-)
+OF_A_KIND = Option(f"Nodes of a kind, as {EXAMPLE}; repeatable.", None, "KIND")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class LocalOptions:
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
     gpus: Annotated[int, Option("Pretended GPUs of a node.")] = 0
     kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
-    cold: Annotated[bool, Option("Start a new process for every grant, as Slurm does.")] = False
+    cold: Annotated[bool, Option("Start new processes for every grant, as Slurm does.")] = False
 
 
 class LocalCluster(FifoCluster):

@@ -277,7 +277,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "metavar": "WORDS",
         },
         "needs": {
-            "help": "What tasks need, as cores=4,gpus=1,memory=16GB.  [default: a whole node]",
+            "help": "What tasks need, as cores=4.  [default: a whole node]",
             "metavar": "NEEDS",
             "show_default": False,
         },
