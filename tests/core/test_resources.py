@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.core.errors import NotEnoughNodes, UsageError
-from qtide.core.resources import WHOLE, Needs, NodeKind, Room, Slot, nodes_filled, size_in_bytes
+from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, Room, nodes_filled, size_in_bytes
 
 kinds = st.builds(
     NodeKind,
@@ -70,7 +70,7 @@ def test_what_never_fits_is_refused_with_what_a_node_has() -> None:
 @given(kinds, st.lists(st.one_of(parts, st.integers(0, 20)), max_size=40))
 def test_no_core_gpu_or_byte_is_given_twice(kind: NodeKind, steps: list[Needs | int]) -> None:
     """Needs take a part if they fit; a number returns one of the parts."""
-    room, taken = Room(kind), list[Slot]()
+    room, taken = Room(kind), list[NodePart]()
     for step in steps:
         if isinstance(step, int):
             if taken:

@@ -183,7 +183,7 @@ UNKNOWN = NodeKind()
 
 
 @dataclass(frozen=True)
-class Slot:
+class NodePart:
     """The part of a node that a running task has: the numbers of its cores and GPUs, and bytes."""
 
     cores: tuple[int, ...]
@@ -213,7 +213,7 @@ class Room:
         enough = len(self.cores) >= needs.cores and len(self.gpus) >= needs.gpus
         return enough and (self.memory is None or (needs.memory or 0) <= self.memory)
 
-    def take(self, needs: Needs) -> Slot:
+    def take(self, needs: Needs) -> NodePart:
         """Take a part that fits, with cores near each other."""
         cores = self._near(needs.cores or len(self.cores))
         gpus, self.gpus = tuple(self.gpus[: needs.gpus]), self.gpus[needs.gpus :]
@@ -222,9 +222,9 @@ class Room:
         if self.memory is not None and needs.memory is not None:
             self.memory -= needs.memory
         self.tasks += 1
-        return Slot(cores, gpus, needs.memory)
+        return NodePart(cores, gpus, needs.memory)
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, slot: NodePart) -> None:
         """Return a part."""
         self.cores = sorted([*self.cores, *slot.cores])
         self.gpus = sorted([*self.gpus, *slot.gpus])

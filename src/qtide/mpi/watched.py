@@ -276,7 +276,7 @@ class Message(MPI.Message, metaclass=_CallKind):
 _FILE, _WIN = MPI.File, MPI.Win
 
 
-class File(MPI.File, metaclass=_CallKind):
+class WatchedFile(MPI.File, metaclass=_CallKind):
     """A file whose collective calls end when a process is gone."""
 
     watch: Watch = staticmethod(no_watch)
@@ -353,18 +353,18 @@ WIN_CALLS = (
     *("Fetch_and_op", "Compare_and_swap"),
 )
 """Calls on windows that may wait for another process; `Fence` and `Free` wait for all."""
-File.Open = _created(_FILE.Open)  # type: ignore[method-assign]
+WatchedFile.Open = _created(_FILE.Open)  # type: ignore[method-assign]
 for _name in ("Create", "Allocate", "Allocate_shared", "Create_dynamic"):
     setattr(Win, _name, _created(getattr(_WIN, _name)))
 for _name in dir(_FILE):
     if _name.startswith("I") and _name.endswith("_all"):
-        setattr(File, _name, _request(getattr(_FILE, _name)))
+        setattr(WatchedFile, _name, _request(getattr(_FILE, _name)))
     elif _name in FILE_CALLS or "_all" in _name or "_ordered" in _name:
-        setattr(File, _name, _in_thread(getattr(_FILE, _name)))
+        setattr(WatchedFile, _name, _in_thread(getattr(_FILE, _name)))
 for _name in (*WIN_CALLS, "Fence", "Free"):
     _all = _name in ("Fence", "Free")
     setattr(Win, _name, _in_thread(getattr(_WIN, _name), collective=_all))
 
 # replaced in mpi4py, because programs call class methods such as MPI.Request.Waitall(requests)
 MPI.Request, MPI.Prequest, MPI.Message = Request, Prequest, Message  # type: ignore[misc]
-MPI.File, MPI.Win = File, Win  # type: ignore[misc]
+MPI.File, MPI.Win = WatchedFile, Win  # type: ignore[misc]

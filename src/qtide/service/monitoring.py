@@ -367,7 +367,7 @@ Moments = dict[tuple[str, int], Period]
 """Periods by device and beginning."""
 
 
-class History:
+class DeviceHistory:
     """What each device did, at resolutions that get coarser with age, kept in the store."""
 
     def __init__(

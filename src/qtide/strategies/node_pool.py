@@ -16,7 +16,7 @@ from qtide.core.resources import WHOLE, Needs, nodes_filled
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.site import Demand
-from qtide.strategies.task_queue import Place, TaskQueue, Waiting
+from qtide.strategies.task_queue import TaskPlace, TaskQueue, Waiting
 
 PASSES = 64
 """How many tasks may be started in front of one before a node is kept free for it."""
@@ -235,7 +235,7 @@ class NodePool:
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
     async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
-        used: list[Place] = []
+        used: list[TaskPlace] = []
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
@@ -257,7 +257,7 @@ class NodePool:
             self._offer_again(used)
 
     async def _attempt(
-        self, task: Task[Any], key: str, place: tuple[str, int], used: list[Place]
+        self, task: Task[Any], key: str, place: tuple[str, int], used: list[TaskPlace]
     ) -> Any:
         """Run a task once; the caller must offer the nodes in `used` again."""
         used.extend(await self._take(task))
@@ -300,7 +300,7 @@ class NodePool:
         if not self._whole_nodes and not self._shares:
             self.on_done()
 
-    def _offer_again(self, used: list[Place]) -> None:
+    def _offer_again(self, used: list[TaskPlace]) -> None:
         while used:
             node, slot = used.pop(0)
             if slot is not None:
@@ -320,7 +320,7 @@ class NodePool:
         pairs = zip(nodes, works, strict=True)
         return await self.world.all_of([node.run(work) for node, work in pairs])
 
-    async def _take(self, task: Task[Any]) -> list[Place]:
+    async def _take(self, task: Task[Any]) -> list[TaskPlace]:
         self._refuse_if_hopeless(task)
         needs = task.resources or self.default_needs
         waiting = Waiting(task.nodes, self.world.future(), needs)
@@ -458,7 +458,7 @@ class NodePool:
                 self._shared[node] = None
         take, whole = waiting.needs, waiting.needs.whole
         waiting.granted.set_result(
-            [Place(node, None if whole else node.room.take(take)) for node in nodes]
+            [TaskPlace(node, None if whole else node.room.take(take)) for node in nodes]
         )
 
     def _leave_queue(self, waiting: Waiting) -> None:

@@ -9,15 +9,15 @@ from itertools import count, islice, takewhile
 from typing import NamedTuple
 
 from qtide.backends.clusters.cluster import Node
-from qtide.core.resources import WHOLE, Needs, NodeKind, Slot, nodes_filled
+from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, nodes_filled
 from qtide.core.world.world import Future
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a task runs: a node and, unless the task takes all of it, the part that it has."""
 
     node: Node
-    slot: Slot | None
+    slot: NodePart | None
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class Waiting:
     """A task waiting for `nodes` nodes at once, or for a part of one."""
 
     nodes: int
-    granted: Future[list[Place]]
+    granted: Future[list[TaskPlace]]
     needs: Needs = WHOLE
     arrived: int = 0
     passed: int = 0

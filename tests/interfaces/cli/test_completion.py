@@ -27,7 +27,7 @@ def completed(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("qtide re", ["resume", "report", "reap"]),
+        ("qtide re", ["resume", "report", "reproduce", "reap"]),
         ("qtide run --strategy s", ["split", "static"]),
         ("qtide compare --strategy e", ["elastic"]),
         ("qtide run --cluster ", ["local", "simulated", "slurm"]),

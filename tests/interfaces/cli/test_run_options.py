@@ -47,8 +47,8 @@ def spec(folder: Path) -> Any:
         ),
         (("--account=me", "synthetic"), "--account is an option of --cluster slurm"),
         (
-            ("synthetic", *SIMULATED, "--cores", 2),
-            "--cores is an option of --cluster local, not of --cluster simulated",
+            ("synthetic", *SIMULATED, "--cold"),
+            "--cold is an option of --cluster local, not of --cluster simulated",
         ),
         (
             ("synthetic", *SIMULATED, "--strategy", "static", "--favour", "time"),
@@ -70,9 +70,12 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
     assert "--favour is an option of" in refused(*words, "--strategy", "static", "--favour", "time")
     options = json.loads((here / "qtide-runs/it/1-jobs/elastic/job-1/run.json").read_text())
     assert options["options"] == {
+        "cores": None,
         "durations": "",
         "favour": "time",
+        "gpus": None,
         "idle_share": 0.1,
+        "kind": [],
         "time_weight": 0.5,
     }
 
@@ -80,9 +83,12 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
 def test_what_was_chosen_is_kept_with_its_defaults(here: Path) -> None:
     printed("run", "synthetic", "--iterations", 1, *SIMULATED, "--favour", "nodes")
     assert spec(here)["options"] == {
+        "cores": None,
         "durations": "",
         "favour": "nodes",
+        "gpus": None,
         "idle_share": 0.1,
+        "kind": [],
         "time_weight": 0.5,
     }
 

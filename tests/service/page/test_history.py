@@ -17,7 +17,7 @@ from qtide.service.monitoring import (
     INSERT,
     KEPT,
     Activity,
-    History,
+    DeviceHistory,
     Period,
     moments,
     resolution,
@@ -100,7 +100,7 @@ def test_every_second_is_attributed_once_and_old_rows_get_coarser() -> None:
     activity: dict[str, Activity] = {}
     now = float(BEGIN)
     holders: list[int] = []
-    history = History(
+    history = DeviceHistory(
         MemoryStore(clock.db),  # type: ignore[arg-type]
         activity,
         {"dev": clock},  # type: ignore[dict-item]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
 from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
-from qtide.core.resources import UNKNOWN, NodeKind, Room, Slot
+from qtide.core.resources import UNKNOWN, NodeKind, NodePart, Room
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import TaskAttempt
 
@@ -71,7 +71,7 @@ class Work:
     rank: int = 0
     gang: str = ""
     """The name shared by all ranks of this attempt, by which they meet; empty in virtual time."""
-    slot: Slot | None = None
+    slot: NodePart | None = None
     """The part of the node that the task has; None for the whole node."""
 
     @property

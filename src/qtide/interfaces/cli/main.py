@@ -197,9 +197,10 @@ class Commands(PlainGroup):
 
     def format_commands(self, ctx: Context, formatter: Any) -> None:
         """Write the commands under their headings."""
+        width = max(map(len, COMMANDS))
         for heading, entries in groupby(COMMANDS.items(), lambda item: item[1].heading):
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:<10}", each.summary) for name, each in entries])
+                formatter.write_dl([(f"{name:<{width}}", each.summary) for name, each in entries])
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:

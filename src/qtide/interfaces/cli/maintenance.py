@@ -41,7 +41,7 @@ def add(
 ) -> None:
     """Plan maintenance: tasks that run end, and none starts until it is over. For operators.
 
-    Example: qtide maintenance add star 2026-11-20T08:00 --for 2h --reason "new cryostat"
+    Example: qtide maintenance add star 2026-11-20T08:00 --for 2h
     """
     begins = moment(start)
     form = {"device": device, "start": begins, "end": begins + seconds(lasts), "reason": reason}

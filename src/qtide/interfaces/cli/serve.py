@@ -237,7 +237,9 @@ def audit(
 ) -> None:
     """Show who did what to the service: tokens, drains, reloads, cancels, refusals.
 
-    Run it on the host of the service. Example: qtide audit --since 7d --event token
+    Run it on the host of the service.
+
+    Example: qtide audit --since 7d --event token
     """
     begin = moment(since) or 0.0
     rows = [

@@ -15,7 +15,7 @@ from qtide.core.metrics import measure
 from qtide.core.version import __version__
 from qtide.interfaces.export.crate_graph import CrateGraph, Ref, ref, text_of
 from qtide.interfaces.export.crate_source import ProgramSource, source_of
-from qtide.interfaces.export.crate_steps import CrateSteps, History
+from qtide.interfaces.export.crate_steps import CrateSteps, RunHistory
 from qtide.runs.folder import RunFolder
 
 METADATA = "ro-crate-metadata.json"
@@ -71,7 +71,7 @@ class Crate:
     def __post_init__(self) -> None:
         """Describe the run, from the crate's root down to the phases."""
         self._parts: list[Ref] = []
-        self._history = History(self.run)
+        self._history = RunHistory(self.run)
         self._executions = list(self._history.executions())
         root = self._root()
         source = source_of(self.run)

@@ -31,7 +31,7 @@ class CrateSteps:
     def __init__(
         self,
         graph: CrateGraph,
-        history: History,
+        history: RunHistory,
         workflow: Ref,
         agent: Ref,
         texts: dict[str, str],
@@ -205,7 +205,7 @@ class Execution:
 
 
 @dataclass
-class History:
+class RunHistory:
     """The ledger and the journal of a run, read once."""
 
     run: RunFolder

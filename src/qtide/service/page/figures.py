@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from qtide.service import records
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
-from qtide.service.monitoring import CAUSES, FINEST, History, Moments, Period, moments, resolution
+from qtide.service.monitoring import (
+    CAUSES,
+    FINEST,
+    DeviceHistory,
+    Moments,
+    Period,
+    moments,
+    resolution,
+)
 from qtide.service.page.feed import task_row
 from qtide.service.policies.policy import ShareOwner
 from qtide.service.service import Service, sees
@@ -29,7 +37,7 @@ LATE = 2.0 * FINEST
 """Seconds that the newest row of the history may be late."""
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """A task's place in the queue of its device, as of a moment."""
 
     task: ServiceTask
@@ -41,7 +49,7 @@ class Place(NamedTuple):
 class Figures:
     """Computes figures for many pages at once: what several ask for is computed once."""
 
-    def __init__(self, service: Service, history: History) -> None:
+    def __init__(self, service: Service, history: DeviceHistory) -> None:
         self._service = service
         self._history = history
         self._known: dict[tuple[Any, ...], tuple[float, Any]] = {}
@@ -98,7 +106,7 @@ class Figures:
     ) -> dict[str, Any]:
         """A part of a device's queue in the order of the policy; users see their own tasks."""
         many = device.waiting > 200
-        line: list[Place] = await self._recent(
+        line: list[QueuePlace] = await self._recent(
             ("queue", device.name), 2.0 if many else 0.2, lambda: self._line(device)
         )
         shown = [each for each in line if not each.task.over]
@@ -162,14 +170,14 @@ class Figures:
         self._known[key] = self._service.now(), value
         return value
 
-    async def _line(self, device: ServedDevice) -> list[Place]:
+    async def _line(self, device: ServedDevice) -> list[QueuePlace]:
         """All unfinished tasks of a device in order; a long queue takes several slices."""
 
-        def place(task: ServiceTask) -> Place:
+        def place(task: ServiceTask) -> QueuePlace:
             standing = self._service.standing(task)
             if standing is None:
-                return Place(task, None, None, None)
-            return Place(task, standing.position, standing.reason, standing.start)
+                return QueuePlace(task, None, None, None)
+            return QueuePlace(task, standing.position, standing.reason, standing.start)
 
         found = await in_slices(self._service.world, self._service.line(device), place)
         return sorted(found, key=lambda each: math.inf if each.position is None else each.position)
@@ -290,7 +298,7 @@ def _level(name: str, found: Moments, step: int, since: float, until: float) -> 
     }
 
 
-def _queue_row(place: Place) -> dict[str, Any]:
+def _queue_row(place: QueuePlace) -> dict[str, Any]:
     standing = {"position": place.position, "reason": place.reason, "expected_start": place.start}
     return task_row(place.task) | standing
 

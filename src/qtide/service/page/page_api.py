@@ -29,7 +29,7 @@ from qtide.service.apis.native import MOST_FORM, refusals, validated
 from qtide.service.apis.request_gate import Authenticator, bearer, read_body
 from qtide.service.bulk import Bulk, read_form_alone
 from qtide.service.connection import KEY
-from qtide.service.monitoring import TICK, History, resolution
+from qtide.service.monitoring import TICK, DeviceHistory, resolution
 from qtide.service.page.drawing import drawn
 from qtide.service.page.feed import Feed
 from qtide.service.page.figures import Figures, story
@@ -126,7 +126,7 @@ class SignIns:
 
 def page_api(service: Service, access: Authenticator) -> Api:
     """Make the API with the page, its sign-in, and its figures."""
-    history = History(
+    history = DeviceHistory(
         service.store,
         service.metrics.activity,
         service.devices,
@@ -229,7 +229,7 @@ def _sign_in(router: APIRouter, service: Service, sign_ins: SignIns, caller_of: 
 
 
 def _device_figures(
-    router: APIRouter, service: Service, figures: Figures, history: History, caller_of: Any
+    router: APIRouter, service: Service, figures: Figures, history: DeviceHistory, caller_of: Any
 ) -> None:
     @router.get("/v1/devices/{name}/history", tags=["figures"], response_model=dict[str, Any])
     async def get_history(

@@ -63,7 +63,7 @@ class Pauli(NamedTuple):
         return Pauli(self.x | other.x, self.z | other.z)
 
 
-class Setting(NamedTuple):
+class MeasurementGroup(NamedTuple):
     """Operators that are measured together, and the parameter sets for which they are."""
 
     basis: Pauli
@@ -124,7 +124,7 @@ class Pub:
         return tuple(found)
 
     @cached_property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[MeasurementGroup]:
         """The measurements of an estimator's PUB: as few bases as a greedy search finds.
 
         Parameter sets that need the same operators share their bases.
@@ -136,7 +136,7 @@ class Pub:
         for number, entries in wanted.items():
             alike.setdefault(frozenset(entries), []).append(number)
         return [
-            Setting(basis, operators, tuple(sets))
+            MeasurementGroup(basis, operators, tuple(sets))
             for entries, sets in alike.items()
             for basis, operators in _grouped({p for e in entries for p in self.operators[e]})
         ]
