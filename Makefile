@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test test-releases lint docs soak bench conformance box-packages page-packages clean
+.PHONY: setup update demo test test-further test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ demo: setup
 
 test: lint
 	$(VENV)/bin/pytest
+
+# what make test leaves out to end in time
+test-further: setup
+	$(VENV)/bin/pytest -m further
 
 # everything that touches Slurm, with the Slurm of every Debian release that a box can run
 test-releases: setup

@@ -27,7 +27,7 @@ WRONG = {
     '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy: there is no policy "
     "'luck'; there are: fair, fifo, jobs, priority, shortest",
     '[devices.dev]\nkind = "burst"\napis = ["fax"]\n': "devices.dev.apis: there is no API 'fax'; "
-    "there are: admission, iqm, native",
+    "there are: admission, iqm, maintenance, native, page",
     '[devices.dev]\nkind = "lamp"\n': "devices.dev: there is no kind of device 'lamp'",
     '[devices.dev]\nkind = "annealer"\nsweep = 7\n': "devices.dev: ",
     BURSTS + '[slurm]\ncluster = "alps"\n': "slurm.cluster",

@@ -409,3 +409,26 @@ def test_no_task_ever_starts_during_maintenance(
         assert task["state"] == "done"
         for each in windows:  # a task may have been handed over just before
             assert not each["start"] + 1.0 < task["started"] < each["stop"] - 1e-5
+
+
+def test_a_task_that_is_cancelled_before_its_next_attempt_pays_for_the_last() -> None:
+    site = Site(VirtualWorld(), {"retries": 2}, [Fate("hang", 1.0)])
+    steps: list[tuple[float, Step]] = [
+        (5.0, submits(Caller("ada"), 7.0)),
+        (1.0, breaks_the_device),
+        (5.0, cancels(0)),
+    ]
+    (row,) = play(site, steps).rows()
+    assert (row["state"], row["used"]) == ("cancelled", pytest.approx(1.0, abs=1e-3))
+
+
+def test_a_task_that_is_cancelled_while_its_device_is_replaced_ends_once() -> None:
+    site = Site(VirtualWorld(), {}, commit_s=0.5)
+    steps: list[tuple[float, Step]] = [
+        (0.0, breaks_the_device),
+        (0.0, submits(Caller("ada"), 7.0)),
+        (5.0, cancels(0)),
+        (0.0, reloads),
+    ]
+    (row,) = play(site, steps).rows()
+    assert (row["state"], row["used"]) == ("cancelled", 0.0)

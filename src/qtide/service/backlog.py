@@ -51,6 +51,8 @@ class Backlog:
         self._meter = meter
         self._tasks: dict[str, ServiceTask] = {}
         self._arriving: dict[str, ServiceTask] = {}
+        self._ending: set[str] = set()
+        """Tasks that were cancelled while they waited; their end is being written."""
         self._over_quota: dict[str, SubjectKey] = {}
         self._blocked: dict[SubjectKey, dict[str, ServiceTask]] = {}
         """Tasks held back by a quota, by its user or account, in order of arrival."""
@@ -82,13 +84,19 @@ class Backlog:
 
     def cancel(self, task: ServiceTask) -> bool:
         """Cancel a task; return True if it was only waiting and can end at once."""
-        if self._unpark(task) or task.device not in self._devices:
-            return True
-        return self._devices[task.device].dispatcher.cancel(task)
+        waiting = (
+            self._unpark(task)
+            or task.device not in self._devices
+            or self._devices[task.device].dispatcher.cancel(task)
+        )
+        if waiting:
+            self._ending.add(task.id)
+        return waiting
 
     def remove(self, task: ServiceTask) -> None:
         """Remove a finished task, charge it, and release tasks that now fit their quota."""
         self._tasks.pop(task.id, None)
+        self._ending.discard(task.id)
         self._meter.charge(task, self._world.now())
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
@@ -155,7 +163,7 @@ class Backlog:
         """
         for task in self._tasks.values():
             waits = task.id not in self._over_quota and task.state is TaskState.QUEUED
-            if waits and task.device == device.name:
+            if waits and task.id not in self._ending and task.device == device.name:
                 device.dispatcher.add(task)
 
     def blocked_by_device(self) -> Counter[str]:

@@ -464,7 +464,7 @@ class Service:
             owner = task.caller.user
             self.audit.record("task cancelled", caller.user, "by an operator", task=id, owner=owner)
         if not task.over and self._backlog.cancel(task):
-            await self._endings.finish(task, TaskState.CANCELLED)
+            await self._endings.finish(task, TaskState.CANCELLED, task.used)
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 from qiskit.circuit import ParameterVector
@@ -48,6 +48,7 @@ def changed(**words: Any) -> Encoded:
     return Encoded("pubs", len(text).to_bytes(LENGTH, "little") + text + data[LENGTH + size :])
 
 
+@settings(max_examples=30)  # each starts a reader of what is not trusted
 @given(
     st.lists(st.dictionaries(LABELS, st.floats(-5, 5), min_size=1, max_size=5), min_size=1),
     st.integers(1, 5),

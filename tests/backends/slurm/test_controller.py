@@ -19,7 +19,9 @@ from tests.backends.slurm.test_faults import held, kill, pool_of
 LIMIT = 180.0
 
 
-@pytest.mark.parametrize("away", [6.0, 65.0])  # seconds: salloc is given no longer than 5
+@pytest.mark.parametrize(  # seconds: salloc is given no longer than 5
+    "away", [6.0, pytest.param(65.0, marks=pytest.mark.further)]
+)
 def test_a_controller_that_is_away_disturbs_nobody(
     empty: Path, tmp_path: Path, away: float
 ) -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.box.daemons import daemons
 from qtide.service.admission import (
-    AdmissionRequest,
     Grant,
     Holder,
     Refused,
@@ -114,7 +113,7 @@ NO_JOB = st.recursive(st.none() | st.floats() | st.text() | st.integers(max_valu
 @settings(max_examples=50)  # each starts a process
 @given(body=st.binary() | NO_JOB.map(lambda job: ask_for(job).body))
 def test_a_body_that_names_no_job_is_refused(whole_site: Site, body: bytes) -> None:
-    request = AdmissionRequest("POST", "/v1/admission", body)
+    request = replace(ask_for(7), body=body)
     proof = whole_site.proof(User.own(), request)
     with pytest.raises(Refused, match=r'is \{"job": NUMBER\}'):
         whole_site.play(lambda admission: admission.admit(proof, request))

@@ -23,6 +23,7 @@ def test_what_is_announced_is_read(tmp_path: Path) -> None:
     assert {each.name for each in program.parent.iterdir()} == {
         "prolog.py",
         "prolog.sh",
+        "job_submit.lua",
         "service.conf",
     }
 

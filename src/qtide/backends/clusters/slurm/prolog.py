@@ -327,7 +327,7 @@ def _connected(connection: http.client.HTTPConnection) -> str:
     for place in (host, bytes(len(host)), bytes(16)):  # this address, or any
         if place in after and after[place] == before.get(place):
             return served_by(after[place][0])
-    raise AdmissionFailed("the kernel does not say who listens on the service's port; try again")
+    raise Busy("the kernel does not say who listens on the service's port")  # it has just begun to
 
 
 def _listeners(port: int | None) -> dict[bytes, tuple[int, str]]:
