@@ -68,7 +68,7 @@ def rivals(place: Path, environment: dict[str, str], *words: str) -> list[dict[s
 
 
 def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_path: Path) -> None:
-    there = box.up(empty / "box", nodes=2, kinds=["gpu:1,cores=8,gpus=4,memory=2GB"])
+    there = box.up(empty, nodes=2, kinds=["gpu:1,cores=8,gpus=4,memory=2GB"])
     environment = os.environ | box.env(there.folder)
     (tmp_path / "both.py").write_text(PROGRAM)
     for found in rivals(tmp_path, environment, "both.py", "--cluster", "slurm", *KINDS):
