@@ -117,11 +117,7 @@ class Client:
         It runs only on the set `calibration`, or only if the device was calibrated within the last
         `calibrated_within` seconds; if that fails, it is refused or ends without a charge.
         """
-        encoded = payload if isinstance(payload, Encoded) else encode(payload)
-        form = {
-            "device": device or self.default_device(encoded.format),
-            "format": encoded.format,
-            "data": base64.b64encode(encoded.data).decode(),
+        form = self._form(payload, device) | {
             "shots": shots,
             "seed": seed,
             "name": name,
@@ -147,14 +143,7 @@ class Client:
 
         `likely_start` has three times: nine of ten tasks start between the first and the last.
         """
-        encoded = payload if isinstance(payload, Encoded) else encode(payload)
-        form = {
-            "device": device or self.default_device(encoded.format),
-            "format": encoded.format,
-            "data": base64.b64encode(encoded.data).decode(),
-            "shots": shots,
-            "priority": priority,
-        }
+        form = self._form(payload, device) | {"shots": shots, "priority": priority}
         found: dict[str, Any] = self.call("POST", "/v1/estimates", form=form)
         return found
 
@@ -212,6 +201,15 @@ class Client:
                 name: str = device["name"]
                 return name
         raise ServiceFailed(f"no device at {self.access.url} takes payloads of format {format!r}")
+
+    def _form(self, payload: Any, device: str | None) -> dict[str, Any]:
+        """The entries of a request that name a payload and its device."""
+        encoded = payload if isinstance(payload, Encoded) else encode(payload)
+        return {
+            "device": device or self.default_device(encoded.format),
+            "format": encoded.format,
+            "data": base64.b64encode(encoded.data).decode(),
+        }
 
     def call(
         self,

@@ -107,9 +107,10 @@ def _read_and_exit(read: Callable[[bytes], bytes], data: bytes, sending: int) ->
 def _receive(receiving: int, end: float) -> bytes | None:
     """Return everything the child writes; None if it does not finish in time."""
     parts: list[bytes] = []
+    waiting = select.poll()  # unlike select, it takes descriptors above 1023
+    waiting.register(receiving, select.POLLIN)
     while True:
-        ready, _, _ = select.select([receiving], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
+        if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
             return None
         part = os.read(receiving, 2**20)
         if not part:
