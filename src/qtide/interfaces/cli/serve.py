@@ -221,7 +221,7 @@ def _audit(event: str, state: Path | None, **more: Any) -> None:
 def _trail(state: Path | None) -> AuditTrail:
     from qtide.service.audit import AuditTrail
 
-    return AuditTrail((state or _usual_state()).expanduser() / "audit")
+    return AuditTrail((state or usual_state()).expanduser() / "audit")
 
 
 def audit(
@@ -267,7 +267,7 @@ def audit(
 def _store(state: Path | None) -> Iterator[Database]:
     from qtide.service.store import open_database
 
-    folder = (state or _usual_state()).expanduser()
+    folder = (state or usual_state()).expanduser()
     try:
         with closing(open_database(folder)) as store:
             yield store
@@ -275,7 +275,7 @@ def _store(state: Path | None) -> Iterator[Database]:
         raise QtideError(f"the store in {folder} cannot be written: {error}") from None
 
 
-def _usual_state() -> Path:
+def usual_state() -> Path:
     """Return the state folder of the service that QTIDE_URL names, or of the local one."""
     from qtide.backends.client.access import UNIX, URL, here
 

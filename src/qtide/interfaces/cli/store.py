@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.files import Locked, lock, state_folder
+from qtide.core.files import Locked, lock
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.serve import State, usual_state
 
 if TYPE_CHECKING:
     from qtide.service.store import ClosableDatabase
@@ -26,12 +27,6 @@ store = typer.Typer(
     rich_markup_mode=None,
     help="Check, back up, restore and move the store of the service. Run it on the service's host.",
 )
-State = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of the service (`state` in its configuration).  [default: the usual one]"
-    ),
-]
 
 
 @store.command("check", cls=PlainCommand)
@@ -147,7 +142,7 @@ def _move(source: ClosableDatabase, url: str | None, folder: Path, *, json: bool
 
 
 def _folder(state: Path | None, *, create: bool = False) -> Path:
-    folder = (state or state_folder() / "service").expanduser()
+    folder = (state or usual_state()).expanduser()
     if not create and not folder.is_dir():
         raise UsageError(
             f"there is no state of a service in {folder}; name its folder with --state"
