@@ -15,7 +15,8 @@ from qtide.core.world.virtual import VirtualWorld
 from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, Configuration
 from qtide.service.policies.policy import ShareOwner
-from qtide.service.records import SITE, usage
+from qtide.service.queries import usage
+from qtide.service.records import SITE
 from qtide.service.service import Service
 from qtide.service.store import in_memory
 from qtide.service.task import Caller, ServiceTask

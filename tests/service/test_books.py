@@ -20,7 +20,8 @@ from qtide.backends.client.client import Client
 from qtide.backends.devices.device import Occupation, OccupationLog, Process
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.service.local_service import LocalService
-from qtide.service.records import SITE, usage
+from qtide.service.queries import usage
+from qtide.service.records import SITE
 from qtide.service.store import SCHEMA, connect
 from tests.service.serving import BURSTS, Serve, wait_until
 

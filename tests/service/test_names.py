@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from qtide.backends.payloads.payload import Encoded
 from qtide.core.plugins import Plugins
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service import records
+from qtide.service import queries, records
 from qtide.service.apis.api import Api, RefusalBody
 from qtide.service.apis.request_gate import Authenticator
 from qtide.service.configuration import Configuration
@@ -59,7 +59,7 @@ def test_an_id_is_looked_up_by_its_index() -> None:
     seen: list[str] = []
     rows = in_memory()
     rows.set_trace_callback(seen.append)
-    records.find_by_prefix("ada", "abcd")(rows)
+    queries.find_by_prefix("ada", "abcd")(rows)
     plan = rows.execute(f"EXPLAIN QUERY PLAN {seen[-1]}").fetchall()
     assert [row["detail"] for row in plan] == [
         "SEARCH tasks USING INDEX sqlite_autoindex_tasks_1 (id>? AND id<?)"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service import records
+from qtide.service import queries
 from qtide.service.store import (
     Action,
     AlreadyStored,
@@ -107,7 +107,7 @@ def test_lists_by_state_look_into_an_index_only(user: str | None, states: list[s
     asked: list[str] = []
     db = in_memory()
     db.set_trace_callback(asked.append)
-    assert records.of_user(user, states, 100, None)(db) == []
+    assert queries.of_user(user, states, 100, None)(db) == []
     plan = [row["detail"] for row in db.execute(f"EXPLAIN QUERY PLAN {asked[0]}").fetchall()]
     assert [step for step in plan if step.startswith("SCAN tasks")] == []
     index = "tasks_by_user_and_state" if user else "tasks_by_state"

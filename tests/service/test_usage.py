@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from qtide.backends.payloads.payload import Encoded
 from qtide.service import records
-from qtide.service.records import Draft, usage
+from qtide.service.queries import usage
+from qtide.service.records import Draft
 from qtide.service.store import in_memory
 from qtide.service.task import Booking, Ending, TaskState
 from tests.service.device.test_queue import task

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
@@ -54,6 +55,14 @@ class ConnectionSettings(Protocol):
         """Maximum bytes of a request."""
 
 
+@dataclass
+class Serving:
+    """What answers requests now, and by which settings; both may change while the service runs."""
+
+    app: ASGIApp
+    settings: ConnectionSettings
+
+
 class HeadTooLong(Exception):  # noqa: N818 - named after what happened
     """The head or the trailers of a request have too many fields or bytes."""
 
@@ -63,8 +72,7 @@ class Connection(Accepted):
 
     def __init__(
         self,
-        app: ASGIApp,
-        settings: ConnectionSettings,
+        serving: Serving,
         connections: Connections,
         accepted: socket.socket,
         peer: Peer,
@@ -75,11 +83,11 @@ class Connection(Accepted):
         self.loop = asyncio.get_running_loop()
         self.writable = asyncio.Event()
         self.writable.set()
-        self._app = app
-        self._limits = settings.limits
+        self._serving = serving
+        self._limits = serving.settings.limits
         self._connections = connections
         self._accepted = accepted
-        self._most = 2 * settings.most_bytes + self._limits.header_bytes
+        self._most = 2 * serving.settings.most_bytes + self._limits.header_bytes
         self._parser = httptools.HttpRequestParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._url = b""
@@ -274,7 +282,7 @@ class Connection(Accepted):
         exchange = self._receiving = Exchange(self, scope, keep_alive=keep)
         self._exchanges.append(exchange)
         if len(self._exchanges) == 1:
-            exchange.start(self._app)
+            exchange.start(self._serving.app)
         elif self.transport is not None:
             self.transport.pause_reading()  # until the previous request is answered
 
@@ -320,7 +328,7 @@ class Connection(Accepted):
         if self.transport.is_closing():
             return
         if self._exchanges:
-            self._exchanges[0].start(self._app)
+            self._exchanges[0].start(self._serving.app)
             self.resume_reading()
         elif self._in_head:
             self.resume_reading()

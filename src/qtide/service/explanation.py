@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from qtide.service.device.served_device import ServedDevice
 from qtide.service.task import ServiceTask, TaskStanding
 
 RULES = {
@@ -30,13 +31,28 @@ HINDRANCES = {
 }
 
 
-def outcome(task: ServiceTask) -> str:
+def _outcome(task: ServiceTask) -> str:
     """How a task ended, as a sentence."""
     why = f": {task.error}" if task.error else ""
     return f"the task is {task.state}{why}"
 
 
-def explain(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
+def explain(
+    task: ServiceTask, standing: TaskStanding | None, device: ServedDevice | None
+) -> dict[str, Any]:
+    """Say why a task stands where it stands: the figures, and sentences made of them."""
+    facts: dict[str, Any] = {"id": task.id, "state": str(task.state)}
+    if standing is None or device is None:
+        return facts | {"sentences": [_outcome(task)]}
+    ahead, running = device.why(task)
+    facts |= {"reason": standing.reason, "policy": device.setup.policy}
+    facts |= {"tasks_ahead": ahead.tasks if ahead else 0, "seconds_running": running}
+    facts |= {"seconds_ahead": ahead.seconds if ahead else 0.0}
+    facts |= {"seconds_promised": ahead.promised if ahead else 0.0}
+    return facts | {"sentences": _sentences(task, standing, facts)}
+
+
+def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
     """Say in sentences why a task stands where it stands."""
     if standing.reason is None:
         return ["the task is on the device"]

@@ -25,7 +25,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from qtide.service.device.device_queue import STATES
+from qtide.service.device.calendar import STATES
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.store import Database, Store
 from qtide.service.task import ServiceTask, TaskState

@@ -1,24 +1,34 @@
-"""Tasks as rows of the store: every change and query of them."""
+"""Tasks as rows of the store: every change of them, their contents, and their endings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded
-from qtide.service.store import Database
+from qtide.core.world.world import World
+from qtide.service.store import Action, Database, Result, Store, StoreFailed, ValueTooLarge
 from qtide.service.task import (
+    AnswerExtent,
     Booking,
     CalibrationSet,
     CalibrationTerms,
     Caller,
     Ending,
+    Gone,
+    NotFound,
     ServiceTask,
     TaskState,
+    check_owns,
+    owns,
 )
+
+log = logging.getLogger(__name__)
 
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
@@ -193,127 +203,6 @@ def purge(before: float) -> Any:
     return lambda store: store.execute(words, (before, PURGE_AT_ONCE)).rowcount
 
 
-def count_live(store: Database) -> int:
-    """Number of unfinished tasks."""
-    words = "SELECT count(*) FROM tasks WHERE state IN ('queued', 'running')"
-    count: int = store.execute(words).fetchone()[0]
-    return count
-
-
-def live(store: Database) -> list[ServiceTask]:
-    """All unfinished tasks, in order of arrival."""
-    rows = store.execute(
-        f"SELECT {COLUMNS} FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
-    )
-    return [task_of(row) for row in rows]
-
-
-def find(id: str) -> Any:  # noqa: A002 - the column's name
-    """Find the task with that id, or None."""
-
-    def action(store: Database) -> ServiceTask | None:
-        row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
-        return task_of(row) if row else None
-
-    return action
-
-
-def find_by_prefix(user: str | None, prefix: str) -> Any:
-    """Find the ids with a prefix among a user's or all tasks; two mean it is ambiguous."""
-    # the expression makes SQLite use the index of ids instead of scanning all the user's tasks
-    words = (
-        "SELECT id FROM tasks WHERE id >= ? AND id < ? AND user || '' = coalesce(?, user) LIMIT 2"
-    )
-    beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-    def action(store: Database) -> list[str]:
-        return [row["id"] for row in store.execute(words, (prefix, beyond, user))]
-
-    return action
-
-
-def find_by_key(user: str, key: str) -> Any:
-    """Find the id and digest of what a user submitted with a key, or None."""
-    words = "SELECT id, digest FROM tasks WHERE user = ? AND key = ?"
-    return lambda store: store.execute(words, (user, key)).fetchone()
-
-
-def find_blob(id: str, column: str) -> Any:  # noqa: A002 - the column's name
-    """Read a task's payload, request or answer, with the format of its answer."""
-    words = f"SELECT {column}, answer_format FROM tasks WHERE id = ?"
-    return lambda store: store.execute(words, (id,)).fetchone()
-
-
-def answer_extent(id: str) -> Any:  # noqa: A002 - the column's name
-    """Read the row, format and size of a task's answer."""
-    words = "SELECT sequence, answer_format, length(answer) AS bytes FROM tasks WHERE id = ?"
-    return lambda store: store.execute(words, (id,)).fetchone()
-
-
-def answer_piece(sequence: int, at: int, size: int) -> Any:
-    """Read a piece of an answer, without reading all of it."""
-    return lambda store: store.piece_of_answer(sequence, at, size)
-
-
-def of_user(user: str | None, states: Sequence[str], limit: int, before: int | None) -> Any:
-    """Find the tasks of a user, or of all, newest first, each with its sequence number.
-
-    It queries each state separately, so that each is a range of an index.
-    """
-    terms = ["sequence < :before"] + (["user = :user"] if user is not None else [])
-    values = {"user": user, "limit": limit, "before": 2**62 if before is None else before}
-    known = sorted(set(states))
-    values |= {f"state{number}": state for number, state in enumerate(known)}
-    each = [[*terms, f"state = :state{number}"] for number in range(len(known))] or [terms]
-    parts = " UNION ALL ".join(
-        f"SELECT * FROM (SELECT sequence FROM tasks WHERE {' AND '.join(part)}"
-        " ORDER BY sequence DESC LIMIT :limit) AS found"
-        for part in each
-    )
-    words = (
-        f"SELECT {COLUMNS} FROM tasks WHERE sequence IN ({parts})"
-        " ORDER BY sequence DESC LIMIT :limit"
-    )
-
-    def action(store: Database) -> list[tuple[int, ServiceTask]]:
-        rows = store.execute(words, values)
-        return [(row["sequence"], task_of(row)) for row in rows]
-
-    return action
-
-
-def ended_last(device: str, user: str | None, since: float, limit: int) -> Any:
-    """Find the tasks of a device, and of a user or all, that ended last, newest first."""
-    words = (
-        f"SELECT {COLUMNS} FROM tasks WHERE ended > :since AND device = :device"
-        + (" AND user = :user" if user is not None else "")
-        + " ORDER BY ended DESC LIMIT :limit"
-    )
-    values = {"since": since, "device": device, "user": user, "limit": limit}
-    return lambda store: [task_of(row) for row in store.execute(words, values)]
-
-
-def used_since(moment: float, at_once: float) -> Any:
-    """Read usage as rows of user, account, used and ended, ordered by end.
-
-    Merges an owner's usage within each interval of `at_once` seconds into one row.
-    """
-    words = (
-        "SELECT user, account, sum(used) AS used, max(ended) AS ended FROM tasks"
-        " WHERE ended > ? GROUP BY user, account, cast(ended / ? AS INTEGER) ORDER BY 4"
-    )
-    return lambda store: store.execute(words, (moment, at_once)).fetchall()
-
-
-def jobs_since(moment: float) -> Any:
-    """Read the jobs of tasks unfinished or ended since then, each with its first submission."""
-    words = (
-        "SELECT user, job, min(submitted) AS began FROM tasks WHERE job IS NOT NULL"
-        " AND (ended > ? OR state IN ('queued', 'running')) GROUP BY user, job ORDER BY 3"
-    )
-    return lambda store: store.execute(words, (moment,)).fetchall()
-
-
 def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
@@ -361,52 +250,162 @@ def note_calibration(device: str, found: CalibrationSet) -> Any:
     return action
 
 
-def find_calibration(id: str) -> Any:  # noqa: A002 - the column's name
-    """Find a calibration set and its device, or None."""
-
-    def action(store: Database) -> tuple[str, CalibrationSet] | None:
-        words = "SELECT device, at, metrics FROM calibrations WHERE id = ?"
-        row = store.execute(words, (id,)).fetchone()
-        return row and (row["device"], CalibrationSet(id, row["at"], json.loads(row["metrics"])))
-
-    return action
+PIECE = 2**18
+"""Bytes of an answer to read at a time."""
 
 
-KEYS = ("user", "account", "job", "device")
+def find_blob(id: str, column: str) -> Any:  # noqa: A002 - the column's name
+    """Read a task's payload, request or answer, with the format of its answer."""
+    words = f"SELECT {column}, answer_format FROM tasks WHERE id = ?"
+    return lambda store: store.execute(words, (id,)).fetchone()
 
 
-def usage(
-    by: Sequence[str], user: str | None, since: float | None, until: float | None, now: float
-) -> Any:
-    """Read the usage of a period; a running task counts with the time it has run so far.
+def answer_extent(id: str) -> Any:  # noqa: A002 - the column's name
+    """Read the row, format and size of a task's answer."""
+    words = "SELECT sequence, answer_format, length(answer) AS bytes FROM tasks WHERE id = ?"
+    return lambda store: store.execute(words, (id,)).fetchone()
 
-    Each of two adjacent periods gets the seconds that lie in it; the one in which the task ended
-    also counts the task. What nobody is to blame for has the user and the account of `SITE`.
-    """
-    assert all(key in KEYS for key in by)
-    names = ", ".join(by)
-    words = f"""
-        SELECT {names}, sum(tasks) AS tasks, sum(running) AS running,
-          sum(used - CASE WHEN began < :since THEN :since - began ELSE 0.0 END
-            - CASE WHEN last > :until THEN last - :until ELSE 0.0 END) AS qpu_seconds,
-          min(first) AS first, max(last) AS last
-        FROM (
-          SELECT user, account, job, device, 0 AS tasks, 0 AS running, began, began AS first,
-            ended AS last, seconds AS used
-          FROM occupations WHERE ended >= :since AND began < :until
-          UNION ALL
-          SELECT user, account, job, device, 1, 0, ended, submitted, ended, 0.0
-          FROM tasks WHERE ended >= :since AND ended < :until AND used > 0
-          UNION ALL
-          SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
-          FROM tasks WHERE state = 'running' AND started < :now AND started < :until
-            AND :now >= :since) AS occupied
-        WHERE user = coalesce(:user, user)
-        GROUP BY {names} ORDER BY qpu_seconds DESC"""
-    terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
-    terms["until"] = now + 1.0 if until is None else until
 
-    def action(store: Database) -> list[dict[str, Any]]:
-        return [dict(row) for row in store.execute(words, terms)]
+def answer_piece(sequence: int, at: int, size: int) -> Any:
+    """Read a piece of an answer, without reading all of it."""
+    return lambda store: store.piece_of_answer(sequence, at, size)
 
-    return action
+
+class TaskContents:
+    """Payloads, requests and answers of tasks, which only their owners see."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def answer(self, caller: Caller, task: ServiceTask) -> Encoded:
+        """The answer to the caller's finished task."""
+        check_owns(caller, task)
+        if task.answer is not None:
+            return task.answer
+        row = await self._row(task, "answer")
+        return Encoded(row["answer_format"], row["answer"])
+
+    async def answer_extent(self, caller: Caller, task: ServiceTask) -> AnswerExtent | None:
+        """Extent of the answer; None if there is none or the caller does not own the task."""
+        if task.state is not TaskState.DONE or not owns(caller, task):
+            return None
+        if task.answer is not None:
+            return AnswerExtent(task.answer.format, len(task.answer.data), None)
+        row = await self._store.look(answer_extent(task.id))
+        _check_kept(task, row)
+        return AnswerExtent(row["answer_format"], row["bytes"], row["sequence"])
+
+    async def answer_pieces(self, task: ServiceTask, extent: AnswerExtent) -> AsyncIterator[bytes]:
+        """Yield the answer in pieces, read from disk as a slow client takes them."""
+        for at in range(0, extent.size, PIECE):
+            if task.answer is not None:
+                yield task.answer.data[at : at + PIECE]
+            else:
+                yield await self._store.look(answer_piece(extent.row or 0, at, PIECE))
+
+    async def payload(self, caller: Caller, task: ServiceTask) -> Encoded:
+        """The payload of the caller's task, as stored."""
+        check_owns(caller, task)
+        return Encoded(task.format, (await self._row(task, "payload"))["payload"])
+
+    async def request(self, caller: Caller, task: ServiceTask) -> bytes:
+        """The request that submitted the caller's task, in the format of its API."""
+        check_owns(caller, task)
+        request: bytes | None = (await self._row(task, "request"))["request"]
+        if request is None:
+            raise NotFound(f"the task {task.id!r} was submitted by another API")
+        return request
+
+    async def _row(self, task: ServiceTask, column: str) -> Any:
+        row = await self._store.look(find_blob(task.id, column))
+        _check_kept(task, row)
+        return row
+
+
+def _check_kept(task: ServiceTask, row: Any) -> None:
+    if row["answer_format"] == "purged":
+        raise Gone(
+            f"payload and answer of the task {task.id!r} have been deleted; it was {task.state}"
+        )
+
+
+PAUSE = 1.0
+"""Seconds before retrying a write that failed."""
+
+
+class Endings:
+    """Ends every task exactly once, and retries writes that fail."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        self._world = world
+        self._store = store
+        self._stuck = 0
+        self.on_ended: Callable[[ServiceTask], None] = lambda _: None
+        self.on_written: Callable[[], None] = lambda: None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the store fails to write; then nothing more should start."""
+        return self._stuck > 0
+
+    @property
+    def deadline(self) -> float | None:
+        """Time, on the monotonic clock, until which the devices are ours; None for always."""
+        return self._store.deadline
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another service may have taken over the devices."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    async def finish(
+        self,
+        task: ServiceTask,
+        state: TaskState,
+        used: float = 0.0,
+        error: str | None = None,
+        answer: Encoded | None = None,
+    ) -> None:
+        """Record how a task ended, then announce it."""
+        ending = Ending(state, self._world.now(), used, error)
+        try:
+            recorded = await self.write_with_retry(finish(task, ending, answer))
+        except ValueTooLarge as why:
+            answer = None
+            ending = Ending(
+                TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
+            )
+            recorded = await self.write_with_retry(finish(task, ending, None))
+        task.unbooked.clear()
+        if recorded:
+            task.end(ending, answer)
+            self.on_ended(task)
+
+    async def write_with_retry(self, action: Action[Result]) -> Result:
+        """Write, and retry while the disk is full or locked, so that nothing is lost."""
+        try:
+            return await self._store.write(action)
+        except StoreFailed as error:
+            self._stuck += 1
+            try:
+                return await self._retry(action, error)
+            finally:
+                self._stuck -= 1
+                self.on_written()
+
+    async def look(self, action: Action[Result]) -> Result:
+        """Run an urgent query, for which the device waits."""
+        return await self._store.look(action, urgent=True)
+
+    def note(self, action: Action[object]) -> None:
+        """Write soon if the store can, without waiting for it."""
+        self._store.post(action)
+
+    async def _retry(self, action: Action[Result], error: StoreFailed) -> Result:
+        while True:
+            log.warning("store failed", extra={"why": str(error)})
+            await self._world.sleep(PAUSE)
+            try:
+                return await self._store.write(action)
+            except StoreFailed as again:
+                error = again

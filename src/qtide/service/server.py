@@ -16,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -26,7 +27,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
 
 from qtide.backends.client.access import FILE, now_serving
 from qtide.core.errors import PhaseError, QtideError
@@ -35,12 +35,12 @@ from qtide.core.sockets import opened_folder
 from qtide.core.version import __version__
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
-from qtide.service.acceptor import Acceptor, Connections, Peer
+from qtide.service.acceptor import Acceptor, Connections
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
 from qtide.service.apis.request_gate import CALLER, Authenticator, Gate, describe_tokens
 from qtide.service.configuration import Configuration, Revision
-from qtide.service.connection import Connection
+from qtide.service.connection import Connection, Serving
 from qtide.service.identities import people_of
 from qtide.service.monitoring import JsonLines
 from qtide.service.service import Service
@@ -272,7 +272,7 @@ class Server:
         self._sockets = sockets
         self._reread = reread
         self._app, self._apis = application(service)
-        self._answer: ASGIApp = self._refuse
+        self._serving = Serving(self._refuse, service.configuration)
         """What answers requests: the application, as soon as this service leads."""
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._url = service.configuration.public_url or url
@@ -302,7 +302,7 @@ class Server:
             for api in self._apis:
                 await opened.enter_async_context(api.life())
             opened.push_async_callback(self._background.cancel)
-            self._answer = self._app
+            self._serving.app = self._app
             if not accepting:
                 self._accept(accepting)
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
@@ -316,7 +316,8 @@ class Server:
 
     def _accept(self, accepting: BackgroundTasks) -> None:
         for each in self._sockets:
-            acceptor = Acceptor(each, self._connection, self._connections, self._tls)
+            connect = partial(Connection, self._serving, self._connections)
+            acceptor = Acceptor(each, connect, self._connections, self._tls)
             accepting.start(acceptor.run())
 
     def _leads(self) -> bool:
@@ -357,13 +358,6 @@ class Server:
         for listener in self._sockets:
             listener.close()
 
-    def _connection(self, accepted: socket.socket, peer: Peer) -> Connection:
-        settings = self._service.configuration
-        return Connection(self._respond, settings, self._connections, accepted, peer)
-
-    async def _respond(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._answer(scope, receive, send)
-
     def _stop(self) -> None:
         """Stop after a signal."""
         self._stopped.set()
@@ -385,6 +379,7 @@ class Server:
                 self._tls.load_cert_chain(settings.certificate, settings.key)
             self._connections.adopt(*_most_connections(settings))
             self._service.reconfigure(settings)
+            self._serving.settings = settings
         except (QtideError, OSError) as error:
             log.error("configuration not reloaded", extra={"why": str(error)})  # noqa: TRY400 - the reason is enough
             self._service.audit.record(

@@ -5,87 +5,42 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
-from qtide.service import records, tokens
+from qtide.service import queries, records, tokens
 from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
-from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
+from qtide.service.device.dispatcher import WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet, Maintenance
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.explanation import explain, outcome
+from qtide.service.explanation import explain
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
-from qtide.service.records import usage
+from qtide.service.records import Endings
 from qtide.service.store import Store, open_store
 from qtide.service.task import (
-    AnswerExtent,
     CalibrationSet,
     Caller,
     Conflict,
-    Forbidden,
-    Gone,
     NotFound,
     ServiceTask,
     TaskStanding,
     TaskState,
+    check_operates,
+    owns,
+    sees,
+    whose,
 )
 from qtide.service.tokens import Register
-
-
-def check_operates(caller: Caller) -> None:
-    """Raise `Forbidden` unless the caller is an operator."""
-    if not caller.operator:
-        raise Forbidden(
-            f"{caller.user} is not an operator of this service; its own user makes a token for "
-            "one: qtide token new NAME --operator"
-        )
-
-
-def may_use(caller: Caller, setup: DeviceSetup) -> bool:
-    """Whether the caller may use a device; one that names no users or accounts is open to all."""
-    if caller.operator or (setup.users is None and setup.accounts is None):
-        return True
-    return caller.user in (setup.users or ()) or caller.account in (setup.accounts or ())
-
-
-def usable(caller: Caller, devices: Iterable[ServedDevice]) -> list[ServedDevice]:
-    """The devices that a caller may use; the others stay hidden from it."""
-    return [each for each in devices if may_use(caller, each.setup)]
-
-
-def whose(caller: Caller, *, everybody: bool) -> str | None:
-    """The user whose tasks and usage to show; None, for operators only, means all users."""
-    if not everybody:
-        return caller.user
-    check_operates(caller)
-    return None
-
-
-def sees(caller: Caller, task: ServiceTask) -> bool:
-    """Whether a caller may see and cancel a task; it stays hidden from everybody else."""
-    return caller.operator or owns(caller, task)
-
-
-def owns(caller: Caller, task: ServiceTask) -> bool:
-    """Whether a task, with its payload and answer, belongs to the caller."""
-    return task.caller.user == caller.user
-
-
-def check_owns(caller: Caller, task: ServiceTask) -> None:
-    """Raise `NotFound` unless the caller owns the task; not even operators see payloads."""
-    if not owns(caller, task):
-        raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")
 
 
 def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
@@ -93,12 +48,12 @@ def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, 
     today = meter.next_day(now) - DAY
     # merge usage within a hundredth of a half-life, but at most within an hour
     at_once = min(half_life / 100, DAY / 24)
-    for row in store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
+    for row in store.read(queries.used_since(min(today, now - 10 * half_life), at_once)):
         caller = Caller(row["user"], row["account"])
         shares.charge(ShareOwner.of(caller), row["used"], row["ended"])
         if row["ended"] >= today:
             meter.note(caller, row["used"], now)
-    for row in store.read(records.jobs_since(now - DAY)):
+    for row in store.read(queries.jobs_since(now - DAY)):
         shares.note_job(row["user"], row["job"], row["began"])
 
 
@@ -110,12 +65,8 @@ HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
 QUOTA_SOON = 60.0
 """Seconds before a new day from which on a job without QPU time may start nevertheless."""
-PIECE = 2**18
-"""Bytes of an answer to read at a time."""
 LISTS = 4
 """Long lists that the service works on at the same time."""
-SHORTEST_ID, WHOLE_ID = 4, 36
-"""Characters in the shortest accepted prefix of a task's id, and in a whole id."""
 
 
 class Service:
@@ -140,6 +91,7 @@ class Service:
         """Limits the long lists worked on at the same time: one per user."""
         self.spools = FairSemaphore(world, "long answers", each=1)
         """Limits the long answers sent from disk at the same time: one per user."""
+        self.contents = records.TaskContents(store)
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self.world = self._world = world
         fair = configuration.fair
@@ -192,8 +144,8 @@ class Service:
             # nobody is to blame for what an earlier service did not live to record
             lost = records.book_rest(device, occupations, "the service was killed")
             await self._endings.write_with_retry(lost)
-        with making(self.store.read(records.count_live)):
-            await self._backlog.take_up(self.store.read(records.live))
+        with making(self.store.read(queries.count_live)):
+            await self._backlog.take_up(self.store.read(queries.live))
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
@@ -240,17 +192,7 @@ class Service:
     def why(self, caller: Caller, id: str) -> dict[str, Any]:  # noqa: A002 - the name users know
         """What stands before a task, which rule put it there, and what would change it."""
         task = self.task(caller, id)
-        standing = self.standing(task)
-        device = self.devices.get(task.device)
-        facts: dict[str, Any] = {"id": task.id, "state": str(task.state)}
-        if standing is None or device is None:
-            return facts | {"sentences": [outcome(task)]}
-        ahead, running = device.why(task)
-        facts |= {"reason": standing.reason, "policy": device.setup.policy}
-        facts |= {"tasks_ahead": ahead.tasks if ahead else 0, "seconds_running": running}
-        facts |= {"seconds_ahead": ahead.seconds if ahead else 0.0}
-        facts |= {"seconds_promised": ahead.promised if ahead else 0.0}
-        return facts | {"sentences": explain(task, standing, facts)}
+        return explain(task, self.standing(task), self.devices.get(task.device))
 
     def now(self) -> float:
         """The current time, on the clock of every time that the service reports."""
@@ -260,17 +202,19 @@ class Service:
         self, name: str, caller: Caller | None = None, api: str | None = None
     ) -> ServedDevice:
         """Find the device of that name, if the caller may use it and the API offers it."""
-        found = list(self.devices.values()) if api is None else self.offered(api)
-        return self._find_device(found if caller is None else usable(caller, found), name)
+        found = self.devices.values() if api is None else self.offered(api)
+        if caller is not None:
+            found = [each for each in found if each.admits(caller)]
+        return self._find_device(found, name)
 
-    def offered(self, api: str) -> list[ServedDevice]:
-        """The devices that an API offers."""
-        found = (each for each in self.devices.values() if not each.removed)
-        return [each for each in found if each.offered_by(api)]
+    def offered(self, api: str, caller: Caller | None = None) -> list[ServedDevice]:
+        """The devices that an API offers, of those that the caller may use."""
+        found = [each for each in self.devices.values() if each.offered_by(api)]
+        return [each for each in found if caller is None or each.admits(caller)]
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
         """Names of the devices that an API shows to a caller and that accept the API's format."""
-        offered = usable(caller, self.offered(api))
+        offered = self.offered(api, caller)
         return [each.name for each in offered if api in each.properties.get("formats", ())]
 
     @property
@@ -323,7 +267,7 @@ class Service:
         """Device usage of the caller, or of all users with `everybody` (operators only)."""
         user = whose(caller, everybody=everybody)
         found: list[dict[str, Any]] = await self.store.look(
-            usage(by, user, since, until, self._world.now())
+            queries.usage(by, user, since, until, self._world.now())
         )
         return found
 
@@ -361,23 +305,22 @@ class Service:
 
         Only the owner sees its payload and answer.
         """
-        whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
-        task: ServiceTask | None = self._backlog.find(whole) or self.store.read(records.find(whole))
+        whole = queries.whole_id(self.store, caller, id)
+        task: ServiceTask | None = self._backlog.find(whole) or self.store.read(queries.find(whole))
         if task is None or not sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
 
     def task_by_key(self, caller: Caller, key: str) -> ServiceTask | None:
         """Find the task that the caller submitted with a key."""
-        row = self.store.read(records.find_by_key(caller.user, key))
+        row = self.store.read(queries.find_by_key(caller.user, key))
         return None if row is None else self.task(caller, row["id"])
 
     def calibration(self, caller: Caller, id: str) -> tuple[str, CalibrationSet]:  # noqa: A002 - as above
         """Find a calibration set and its device, if the caller may use the device."""
-        found: tuple[str, CalibrationSet] | None = self.store.read(records.find_calibration(id))
-        if found is None or found[0] not in {
-            each.name for each in usable(caller, self.devices.values())
-        }:
+        found: tuple[str, CalibrationSet] | None = self.store.read(queries.find_calibration(id))
+        device = found and self.devices.get(found[0])
+        if found is None or device is None or not device.admits(caller):
             raise NotFound(f"there is no calibration set {id!r}")
         return found
 
@@ -392,47 +335,8 @@ class Service:
     ) -> list[tuple[int, ServiceTask]]:
         """The caller's tasks, or all users' with `everybody` (operators only), newest first."""
         user = whose(caller, everybody=everybody)
-        found = await self.store.look(records.of_user(user, states, limit, before))
+        found = await self.store.look(queries.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
-
-    async def answer(self, caller: Caller, task: ServiceTask) -> Encoded:
-        """The answer to the caller's finished task."""
-        check_owns(caller, task)
-        if task.answer is not None:
-            return task.answer
-        row = await self._row(task, "answer")
-        return Encoded(row["answer_format"], row["answer"])
-
-    async def answer_extent(self, caller: Caller, task: ServiceTask) -> AnswerExtent | None:
-        """Extent of the answer; None if there is none or the caller does not own the task."""
-        if task.state is not TaskState.DONE or not owns(caller, task):
-            return None
-        if task.answer is not None:
-            return AnswerExtent(task.answer.format, len(task.answer.data), None)
-        row = await self.store.look(records.answer_extent(task.id))
-        self._check_kept(task, row)
-        return AnswerExtent(row["answer_format"], row["bytes"], row["sequence"])
-
-    async def answer_pieces(self, task: ServiceTask, extent: AnswerExtent) -> AsyncIterator[bytes]:
-        """Yield the answer in pieces, read from disk as a slow client takes them."""
-        for at in range(0, extent.size, PIECE):
-            if task.answer is not None:
-                yield task.answer.data[at : at + PIECE]
-            else:
-                yield await self.store.look(records.answer_piece(extent.row or 0, at, PIECE))
-
-    async def payload(self, caller: Caller, task: ServiceTask) -> Encoded:
-        """The payload of the caller's task, as stored."""
-        check_owns(caller, task)
-        return Encoded(task.format, (await self._row(task, "payload"))["payload"])
-
-    async def request(self, caller: Caller, task: ServiceTask) -> bytes:
-        """The request that submitted the caller's task, in the format of its API."""
-        check_owns(caller, task)
-        request: bytes | None = (await self._row(task, "request"))["request"]
-        if request is None:
-            raise NotFound(f"the task {task.id!r} was submitted by another API")
-        return request
 
     async def wait(self, task: ServiceTask, seconds: float) -> None:
         """Return when the task is over, the time is up, or the service stops."""
@@ -528,40 +432,17 @@ class Service:
             raise NotFound(f"there is no device {name!r}; there are: {known}")
         return found[name]
 
-    def _whole_id(self, caller: Caller, prefix: str) -> str:
-        if len(prefix) < SHORTEST_ID:
-            raise NotFound(f"{prefix!r} names no task; give {SHORTEST_ID} characters of its id")
-        for user in (caller.user, None) if caller.operator else (caller.user,):
-            found = self.store.read(records.find_by_prefix(user, prefix))
-            if len(found) > 1:
-                whose = "several tasks" if user is None else "several of your tasks"
-                raise Conflict(f"{whose} begin with {prefix!r}; give more of the id")
-            if found:
-                return str(found[0])
-        return prefix
-
     def _known(self, caller: Caller, submission: Submission) -> ServiceTask | None:
         """The task submitted earlier with the same key, if any."""
         if submission.key is None:
             return None
-        row = self.store.read(records.find_by_key(caller.user, submission.key))
+        row = self.store.read(queries.find_by_key(caller.user, submission.key))
         if row is None:
             return None
         if row["digest"] != submission.digest:
             key = submission.key
             raise Conflict(f"the key {key!r} was used before, for another task; choose a new one")
         return self.task(caller, row["id"])
-
-    async def _row(self, task: ServiceTask, column: str) -> Any:
-        row = await self.store.look(records.find_blob(task.id, column))
-        self._check_kept(task, row)
-        return row
-
-    def _check_kept(self, task: ServiceTask, row: Any) -> None:
-        if row["answer_format"] == "purged":
-            raise Gone(
-                f"payload and answer of the task {task.id!r} have been deleted; it was {task.state}"
-            )
 
     def _ended(self, task: ServiceTask) -> None:
         self._backlog.remove(task)

@@ -1,4 +1,4 @@
-"""A task of the service: one payload, or one batch of circuits."""
+"""A task of the service: one payload, or one batch of circuits; and who may do what with it."""
 
 from __future__ import annotations
 
@@ -209,6 +209,39 @@ class ServiceTask:
     def latest(self) -> float | None:
         """The latest start promised, if any."""
         return None if self.max_wait is None else self.submitted + self.max_wait
+
+
+def check_operates(caller: Caller) -> None:
+    """Raise `Forbidden` unless the caller is an operator."""
+    if not caller.operator:
+        raise Forbidden(
+            f"{caller.user} is not an operator of this service; its own user makes a token for "
+            "one: qtide token new NAME --operator"
+        )
+
+
+def whose(caller: Caller, *, everybody: bool) -> str | None:
+    """The user whose tasks and usage to show; None, for operators only, means all users."""
+    if not everybody:
+        return caller.user
+    check_operates(caller)
+    return None
+
+
+def sees(caller: Caller, task: ServiceTask) -> bool:
+    """Whether a caller may see and cancel a task; it stays hidden from everybody else."""
+    return caller.operator or owns(caller, task)
+
+
+def owns(caller: Caller, task: ServiceTask) -> bool:
+    """Whether a task, with its payload and answer, belongs to the caller."""
+    return task.caller.user == caller.user
+
+
+def check_owns(caller: Caller, task: ServiceTask) -> None:
+    """Raise `NotFound` unless the caller owns the task; not even operators see payloads."""
+    if not owns(caller, task):
+        raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")
 
 
 UNFORESEEABLE = ("down", "maintenance")

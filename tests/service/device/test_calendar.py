@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.service.configuration import CalibrationPlan, MaintenanceWindow
-from qtide.service.device.device_queue import LONGEST_REST, Calendar, DeviceState
+from qtide.service.device.calendar import LONGEST_REST, Calendar, DeviceState
 
 PLAN = CalibrationPlan(every=100.0, lasts=10.0)
 

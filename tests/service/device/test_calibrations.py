@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.backlog import Submission
-from qtide.service.records import find_calibration
+from qtide.service.queries import find_calibration
 from qtide.service.task import CalibrationTerms, Caller, Conflict
 from tests.service.simulation import Site
 

@@ -24,7 +24,7 @@ from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
 from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
-from qtide.service.apis.native import refusals
+from qtide.service.apis.forms import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.availability import Availability
 from qtide.service.configuration import Configuration, SlurmSection

@@ -19,20 +19,21 @@ from qtide.backends.payloads.payload import Encoded, PayloadRefused
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
 from qtide.service.apis.api import Api, RefusalBody
+from qtide.service.apis.forms import refusals
 from qtide.service.apis.iqm_bodies import read_circuits, write_counts, write_measurements
 from qtide.service.apis.iqm_computers import (
     Computer,
     Computers,
     channel_properties,
 )
-from qtide.service.apis.native import refusals, validated
-from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes
+from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, validated
 from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, Work, Writer
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import computer_id
 from qtide.service.quotas import Storage
-from qtide.service.service import PIECE, Service
+from qtide.service.records import PIECE
+from qtide.service.service import Service
 from qtide.service.task import (
     CalibrationTerms,
     Caller,
@@ -347,7 +348,7 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/jobs/{id}/payload")
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The request that submitted the job."""
-        request = await service.request(caller, _task(service, caller, id))
+        request = await service.contents.request(caller, _task(service, caller, id))
         return Response(request, media_type="application/json")
 
     @router.post("/jobs/{id}/cancel")
@@ -416,7 +417,7 @@ async def _written(service: Service, caller: Caller, id: str, artifact: str) -> 
     task = _task(service, caller, id)
     if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
-    answer = await service.answer(caller, task)
+    answer = await service.contents.answer(caller, task)
     pieces = service.bulk.stream(ARTIFACTS[artifact], answer.data, caller.user)
     if len(answer.data) <= SMALL:
         return Response(b"".join([each async for each in pieces]), media_type="application/json")

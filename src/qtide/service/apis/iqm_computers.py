@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from qtide.service.device.served_device import ServedDevice, computer_id
-from qtide.service.service import Service, usable
+from qtide.service.service import Service
 from qtide.service.task import CalibrationSet, Caller, NotFound
 
 START_LIMIT = 10.0
@@ -123,16 +123,16 @@ class Computers:
 
     async def all(self, caller: Caller) -> list[Computer]:
         """The computers that a caller may use; waits until starting devices know their formats."""
-        return await self._of(usable(caller, self._service.offered("iqm")))
+        return await self._of(self._service.offered("iqm", caller))
 
     async def find(self, name: str, caller: Caller) -> Computer:
         """Find the computer with that alias or id."""
         named = [
             each
-            for each in self._service.offered("iqm")
+            for each in self._service.offered("iqm", caller)
             if name in (each.name, str(computer_id(each.name)))
         ]
-        for computer in await self._of(usable(caller, named)):
+        for computer in await self._of(named):
             return computer
         known = ", ".join(each.device.name for each in await self.all(caller)) or "none"
         raise NotFound(f"there is no quantum computer {name!r}; there are: {known}")

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from qtide.service.apis.api import Api
-from qtide.service.apis.native import MOST_FORM, inline_schema, refusals, validated
-from qtide.service.apis.request_gate import Authenticator, read_body
+from qtide.service.apis.forms import MOST_FORM, inline_schema, refusals
+from qtide.service.apis.request_gate import Authenticator, read_body, validated
 from qtide.service.bulk import read_form_alone
 from qtide.service.configuration import MaintenanceWindow
-from qtide.service.service import Service, check_operates, usable
-from qtide.service.task import Caller
+from qtide.service.service import Service
+from qtide.service.task import Caller, check_operates
 
 Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
 """Seconds since 1970."""
@@ -45,7 +45,7 @@ def maintenance_api(service: Service, access: Authenticator) -> Api:
     @router.get("", response_model=list[MaintenanceWindow])
     async def list_maintenance(caller: Caller = caller_of) -> list[MaintenanceWindow]:
         """What is planned, or under way, for the devices that I may use."""
-        found = usable(caller, service.offered("native"))
+        found = service.offered("native", caller)
         return [window for device in found for window in device.maintenance]
 
     @router.post(

@@ -7,240 +7,53 @@ import json
 from collections.abc import AsyncIterator
 from functools import partial
 from hashlib import sha256
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qtide.backends.payloads.payload import Encoded
 from qtide.service.apis.api import Api
-from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
+from qtide.service.apis.forms import (
+    BYTES,
+    MOST_FORM,
+    CalibrationForm,
+    DeviceForm,
+    DrainForm,
+    EstimateForm,
+    QuotaForm,
+    SubmissionForm,
+    TaskForm,
+    TaskList,
+    UsageForm,
+    WhyForm,
+    inline_schema,
+    refusals,
+)
+from qtide.service.apis.request_gate import (
+    Authenticator,
+    read_body,
+    release_bytes,
+    validated,
+    while_connected,
+)
 from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, read_form_alone, read_submission
-from qtide.service.configuration import MaintenanceWindow
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
-from qtide.service.service import PIECE, Service, check_operates, usable
-from qtide.service.task import CalibrationSet, CalibrationTerms, Caller, ServiceTask, TaskState
+from qtide.service.records import PIECE
+from qtide.service.service import Service
+from qtide.service.task import (
+    CalibrationSet,
+    CalibrationTerms,
+    Caller,
+    ServiceTask,
+    TaskState,
+    check_operates,
+)
 
-Text = Annotated[str, Field(max_length=200)]
-StateName = Literal["queued", "running", "done", "failed", "cancelled"]
-DeviceState = Literal["starting", "idle", "busy", "error", "maintenance", "calibration"]
-Reason = Literal["queue", "starting", "down", "maintenance", "calibration", "quota"]
-
-
-class SubmissionForm(BaseModel):
-    """A payload for a device, as a JSON value in `payload` or as base64 in `data`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    device: Text
-    format: Text
-    payload: Any = None
-    data: str | None = None
-    shots: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    name: Text = ""
-    priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
-    """Seconds within which it has to start; it is refused if that cannot be promised."""
-    calibration: Text | None = None
-    """The only calibration set that it may run on; with another one, it ends without an answer."""
-    calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
-    """The most seconds since the device's calibration when it starts; else it ends likewise."""
-
-
-class TaskForm(BaseModel):
-    """A task."""
-
-    id: str
-    name: str
-    state: StateName
-    device: str
-    user: str
-    account: str
-    job: int | None
-    format: str
-    shots: int
-    size: int
-    seed: int
-    priority: int
-    max_wait: float | None
-    attempts: int
-    submitted: float
-    started: float | None
-    ended: float | None
-    expected_seconds: float
-    qpu_seconds: float
-    error: str | None
-    calibration: str | None
-    """The calibration set that it began on."""
-    reason: Reason | None = None
-    """Why it waits."""
-    position: int | None = None
-    """Number of tasks ahead of it."""
-    expected_start: float | None = None
-    expected_end: float | None = None
-    answer_format: str | None = None
-    answer: Any = None
-    number: int | None = None
-
-
-class EstimateForm(BaseModel):
-    """What a task would take, and when it would start, if it were submitted now."""
-
-    device: str
-    shots: int
-    size: int
-    qpu_seconds: float
-    """Expected seconds on the device, which are charged."""
-    fixed_seconds: float
-    seconds_per_shot: float
-    known: bool
-    """Whether the seconds are known, from the device's timing or from earlier tasks like it."""
-    left_afterwards: list[dict[str, Any]]
-    """The caller's quotas after the task."""
-    reason: Reason
-    position: int | None
-    expected_start: float | None
-    """If nothing else is submitted; None if unknown."""
-    expected_end: float | None
-    likely_start: list[float] | None
-    """With others' likely arrivals: nine of ten tasks start from the first to the last of these."""
-    based_on: int
-    """Number of earlier starts from which the likely start was learnt."""
-
-
-class WhyForm(BaseModel):
-    """Why a task stands where it stands."""
-
-    id: str
-    state: StateName
-    reason: Reason | None = None
-    policy: str | None = None
-    tasks_ahead: int | None = None
-    seconds_ahead: float | None = None
-    seconds_running: float | None = None
-    seconds_promised: float | None = None
-    sentences: list[str]
-
-
-class TaskList(BaseModel):
-    """Tasks, newest first; pass `before` to get the next page."""
-
-    tasks: list[TaskForm]
-    before: int | None
-
-
-class CalibrationForm(BaseModel):
-    """A calibration set of a device."""
-
-    id: str
-    device: str
-    at: float
-    metrics: dict[str, float]
-    """Fidelities, readout errors and coherence times, by the names that IQM uses."""
-
-
-class DeviceForm(BaseModel):
-    """A device."""
-
-    name: str
-    kind: str
-    state: DeviceState
-    reason: str | None
-    policy: str
-    slots: int
-    waiting: int
-    running: int
-    expected_wait: float | None
-    """Seconds that a new task would wait behind all others; None if unknown."""
-    maintenance: list[MaintenanceWindow]
-    """What is planned, or under way."""
-    properties: dict[str, Any]
-    profile: dict[str, float]
-    calibration: CalibrationForm | None
-
-
-class DrainForm(BaseModel):
-    """Why a device is drained."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    reason: Text | None = None
-    """The reason shown to users; None keeps the current one."""
-    licences: bool = False
-    """Let Slurm grant fewer licences, by the number of the device's slots."""
-
-
-class UsageForm(BaseModel):
-    """Usage of a user, account, job or device."""
-
-    user: str | None = None
-    account: str | None = None
-    job: int | None = None
-    device: str | None = None
-    tasks: int
-    running: int
-    qpu_seconds: float
-    first: float
-    last: float
-
-
-class QuotaForm(BaseModel):
-    """What a user or an account uses of its quota, and what is left; None means no limit."""
-
-    of: Literal["user", "account"]
-    name: str
-    tasks: int
-    """Tasks waiting or running."""
-    tasks_left: int | None
-    qpu_seconds: float
-    """QPU seconds used today (UTC) or reserved."""
-    qpu_seconds_left: float | None
-    until: float
-    """When the next day begins."""
-
-
-class ErrorForm(BaseModel):
-    """An error: what was wrong, where, and what to do."""
-
-    error: str
-    message: str
-    reason: Reason | None = None
-    expected_start: float | None = None
-
-
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals of a route, for its OpenAPI description."""
-    known = statuses or (400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 431, 503, 507)
-    return {status: {"model": ErrorForm} for status in known}
-
-
-Form = TypeVar("Form", bound=BaseModel)
-
-
-def validated(form: type[Form], words: dict[str, Any]) -> Form:
-    """Validate fields as a form, or refuse them and say where they are wrong."""
-    try:
-        return form.model_validate(words)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors(include_input=False)) from None
-
-
-def inline_schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The OpenAPI description of a body that the route reads itself."""
-    schema = form.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 BODY = inline_schema(SubmissionForm)
-MOST_FORM = 16 * 1024
-"""Maximum bytes of a request without a payload."""
 LONGEST_HOLD = 60.0
 """Maximum seconds that a response may wait for a task's end."""
 
@@ -329,7 +142,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The payload that was submitted, as stored."""
-        found = await service.payload(caller, service.task(caller, id))
+        found = await service.contents.payload(caller, service.task(caller, id))
         return Response(found.data, media_type="application/octet-stream")
 
     @router.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
@@ -361,7 +174,7 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/devices", response_model=list[DeviceForm], tags=["devices"])
     async def list_devices(caller: Caller = caller_of) -> Response:
         """All devices that I may use, and their states."""
-        found = usable(caller, service.offered("native"))
+        found = service.offered("native", caller)
         return _json([device_described(each) for each in found])
 
     @router.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
@@ -533,11 +346,11 @@ async def _with_answer(
 ) -> Response:
     """Respond with a task and its answer, which is already JSON and inserted in pieces."""
     words = json.dumps(described(service, task))
-    extent = await service.answer_extent(caller, task)
+    extent = await service.contents.answer_extent(caller, task)
     if extent is None:
         return Response(words, status, media_type="application/json")
     head = f'{words[:-1]}, "answer_format": {json.dumps(extent.format)}, "answer": '.encode()
-    pieces = service.answer_pieces(task, extent)
+    pieces = service.contents.answer_pieces(task, extent)
     if extent.size <= PIECE:
         body = head + b"".join([each async for each in pieces]) + b"}"
         return Response(body, status, media_type="application/json")

@@ -11,9 +11,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -395,6 +397,17 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
         if most is not None and size > most:
             raise _too_large(most)
     return b"".join(parts)
+
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def validated(form: type[Form], words: dict[str, Any]) -> Form:
+    """Validate fields as a form, or refuse them and say where they are wrong."""
+    try:
+        return form.model_validate(words)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_input=False)) from None
 
 
 async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,6 @@ not to blame for the death of its worker. The answer is on disk before any clien
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,9 +19,10 @@ from qtide.core.processes import Header
 from qtide.core.world.world import Alarm, BackgroundTasks, Signal, World
 from qtide.service import records
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.device_queue import DeviceQueue, DeviceState
-from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
-from qtide.service.task import Booking, CalibrationSet, Ending, ServiceTask, TaskState
+from qtide.service.device.calendar import DeviceState
+from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.records import Endings
+from qtide.service.task import Booking, CalibrationSet, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
@@ -74,87 +74,6 @@ class WorkerProcesses:
 
 
 log = logging.getLogger(__name__)
-
-PAUSE = 1.0
-"""Seconds before retrying a write that failed."""
-
-
-class Endings:
-    """Ends every task exactly once, and retries writes that fail."""
-
-    def __init__(self, world: World, store: Store) -> None:
-        self._world = world
-        self._store = store
-        self._stuck = 0
-        self.on_ended: Callable[[ServiceTask], None] = lambda _: None
-        self.on_written: Callable[[], None] = lambda: None
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the store fails to write; then nothing more should start."""
-        return self._stuck > 0
-
-    @property
-    def deadline(self) -> float | None:
-        """Time, on the monotonic clock, until which the devices are ours; None for always."""
-        return self._store.deadline
-
-    @property
-    def fenced(self) -> bool:
-        """Whether another service may have taken over the devices."""
-        return self.deadline is not None and time.monotonic() > self.deadline
-
-    async def finish(
-        self,
-        task: ServiceTask,
-        state: TaskState,
-        used: float = 0.0,
-        error: str | None = None,
-        answer: Encoded | None = None,
-    ) -> None:
-        """Record how a task ended, then announce it."""
-        ending = Ending(state, self._world.now(), used, error)
-        try:
-            recorded = await self.write_with_retry(records.finish(task, ending, answer))
-        except ValueTooLarge as why:
-            answer = None
-            ending = Ending(
-                TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
-            )
-            recorded = await self.write_with_retry(records.finish(task, ending, None))
-        task.unbooked.clear()
-        if recorded:
-            task.end(ending, answer)
-            self.on_ended(task)
-
-    async def write_with_retry(self, action: Action[Result]) -> Result:
-        """Write, and retry while the disk is full or locked, so that nothing is lost."""
-        try:
-            return await self._store.write(action)
-        except StoreFailed as error:
-            self._stuck += 1
-            try:
-                return await self._retry(action, error)
-            finally:
-                self._stuck -= 1
-                self.on_written()
-
-    async def look(self, action: Action[Result]) -> Result:
-        """Run an urgent query, for which the device waits."""
-        return await self._store.look(action, urgent=True)
-
-    def note(self, action: Action[object]) -> None:
-        """Write soon if the store can, without waiting for it."""
-        self._store.post(action)
-
-    async def _retry(self, action: Action[Result], error: StoreFailed) -> Result:
-        while True:
-            log.warning("store failed", extra={"why": str(error)})
-            await self._world.sleep(PAUSE)
-            try:
-                return await self._store.write(action)
-            except StoreFailed as again:
-                error = again
 
 
 AHEAD = 0.01

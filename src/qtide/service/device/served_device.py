@@ -22,12 +22,14 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.world import BackgroundTasks, Future, Signal, World
 from qtide.service import records
 from qtide.service.configuration import DeviceSetup, MaintenanceWindow
-from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
-from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
+from qtide.service.device.calendar import Calendar, DeviceState
+from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.device.dispatcher import Dispatcher, Workers
 from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
-from qtide.service.task import CalibrationSet, Extent, ServiceTask, TaskState
+from qtide.service.records import Endings
+from qtide.service.task import CalibrationSet, Caller, Extent, ServiceTask, TaskState
 
 FIRST = 1.0
 """Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
@@ -214,7 +216,14 @@ class ServedDevice:
 
     def offered_by(self, api: str) -> bool:
         """Whether an API offers it."""
-        return self.setup.apis is None or api in self.setup.apis
+        return not self.removed and (self.setup.apis is None or api in self.setup.apis)
+
+    def admits(self, caller: Caller) -> bool:
+        """Whether a caller may use it; without named users and accounts, everybody may."""
+        users, accounts = self.setup.users, self.setup.accounts
+        if caller.operator or (users is None and accounts is None):
+            return True
+        return caller.user in (users or ()) or caller.account in (accounts or ())
 
     @property
     def state(self) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from qtide.service.connection import Connection
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.service import Service, may_use, sees
-from qtide.service.task import Caller, ServiceTask
+from qtide.service.service import Service
+from qtide.service.task import Caller, ServiceTask, sees
 
 PACE = 0.2
 """Seconds between two events."""
@@ -55,7 +55,7 @@ class FeedEvent:
             mine = (row for who, row in self.tasks if caller.operator or who.user == caller.user)
             rows = [row for _, row in zip(range(MOST_SHOWN + 1), mine, strict=False)]
             more = self.more or len(rows) > MOST_SHOWN
-            devices = (text for device, text in self.devices if may_use(caller, device.setup))
+            devices = (text for device, text in self.devices if device.admits(caller))
             self._written[key] = (
                 f"id: {epoch}-{self.number}\ndata: "
                 f'{{"now": {self.now:.3f}, "devices": [{", ".join(devices)}], '
@@ -161,7 +161,7 @@ class Feed:
 
     def _whole(self, caller: Caller) -> bytes:
         """Everything that a new page shows: the devices, and the tasks that run."""
-        devices = [each for each in self._service.devices.values() if may_use(caller, each.setup)]
+        devices = [each for each in self._service.devices.values() if each.admits(caller)]
         running = [
             task_row(task)
             for device in devices

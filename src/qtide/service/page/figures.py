@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from qtide.service import records
+from qtide.service import queries
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
 from qtide.service.monitoring import (
@@ -21,9 +21,9 @@ from qtide.service.monitoring import (
 )
 from qtide.service.page.feed import task_row
 from qtide.service.policies.policy import ShareOwner
-from qtide.service.service import Service, sees
+from qtide.service.service import Service
 from qtide.service.store import Database
-from qtide.service.task import Caller, ServiceTask
+from qtide.service.task import Caller, ServiceTask, sees
 
 BINS = 150
 """Columns of a timeline."""
@@ -122,7 +122,7 @@ class Figures:
         user = None if everybody and caller.operator else caller.user
         since = self._service.now() - RECENT_DAYS * DAY
         found = await self._service.store.look(
-            records.ended_last(device.name, user, since, RECENT_TASKS)
+            queries.ended_last(device.name, user, since, RECENT_TASKS)
         )
         running = [
             task for task in device.line[: device.running] if user in (None, task.caller.user)

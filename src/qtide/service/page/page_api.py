@@ -25,16 +25,16 @@ from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
 from qtide.service.apis.api import Api
-from qtide.service.apis.native import MOST_FORM, refusals, validated
-from qtide.service.apis.request_gate import Authenticator, bearer, read_body
+from qtide.service.apis.forms import MOST_FORM, refusals
+from qtide.service.apis.request_gate import Authenticator, bearer, read_body, validated
 from qtide.service.bulk import Bulk, read_form_alone
 from qtide.service.connection import KEY
 from qtide.service.monitoring import TICK, DeviceHistory, resolution
 from qtide.service.page.drawing import drawn
 from qtide.service.page.feed import Feed
 from qtide.service.page.figures import Figures, story
-from qtide.service.service import Service, check_operates, usable
-from qtide.service.task import Caller, TaskState
+from qtide.service.service import Service
+from qtide.service.task import Caller, TaskState, check_operates
 from qtide.service.tokens import NotAllowed
 
 STATIC = Path(__file__).with_name("static")
@@ -298,7 +298,7 @@ def _service_figures(router: APIRouter, service: Service, figures: Figures, call
     ) -> Response:
         """Service levels: availability, waits, promises kept, calibration and maintenance."""
         found = await figures.levels(days)
-        names = {each.name for each in usable(caller, service.offered("native"))}
+        names = {each.name for each in service.offered("native", caller)}
         devices = [each for each in found["devices"] if each["device"] in names]
         return _json(found | {"devices": devices})
 
@@ -343,8 +343,10 @@ def _tasks(router: APIRouter, service: Service, feed: Feed, drawings: Bulk, call
     async def get_drawing(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - the path's word
         """A small picture of a task's payload and answer, as shapes to draw. For its owner."""
         task = service.task(caller, id)
-        payload = await service.payload(caller, task)
-        answer = await service.answer(caller, task) if task.state is TaskState.DONE else None
+        payload = await service.contents.payload(caller, task)
+        answer = (
+            await service.contents.answer(caller, task) if task.state is TaskState.DONE else None
+        )
         head = json.dumps(
             {
                 "format": payload.format,
