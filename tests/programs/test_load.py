@@ -58,6 +58,11 @@ def test_what_is_not_there_is_named(reference: str, sentence: str) -> None:
         ("load_none", "x = 1\n", "mark an async function with @program"),
         ("load_broken", "def (\n", "load_broken.py:1 is not valid Python"),
         ("load_lost", "import no_such_thing\n", "No module named 'no_such_thing'"),
+        (
+            "load_wrong",
+            "from math import tangent\n",
+            r"load_wrong cannot be imported: ImportError: .*tangent.*\n.*load_wrong.py:1 in",
+        ),
         ("pytest", "x = 1\n", "the name of another Python module; rename it"),
     ],
 )

@@ -12,12 +12,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import qtide
 from qtide import classical, program, task
 from qtide.core.errors import QtideError, UsageError
 from qtide.interfaces.python.run import RunFailed
+from qtide.runs.driver import plain
 from tests.runs.programs_for_tests import breaks, squares
 
 
@@ -234,3 +236,12 @@ def test_a_program_of_a_notebook_is_kept_with_its_run(here: Path) -> None:
 
     local.run(-3, cluster="simulated", name="local")
     assert qtide.resume("local").value == 3
+
+
+def test_numbers_of_numpy_are_shown_as_numbers() -> None:
+    assert plain([np.int64(3), {"x": np.float64(0.5)}, (np.bool_(True),)]) == [
+        3,
+        {"x": 0.5},
+        [True],
+    ]
+    assert plain(np.zeros(2)) == "array([0., 0.])"

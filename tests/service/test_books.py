@@ -29,24 +29,19 @@ DIARY = """
 import os
 from qtide.backends.devices.device import OccupationLog
 
-begin, note = OccupationLog.__init__, OccupationLog.note
+begin = OccupationLog.__init__
 
-def begin_too(self, file):
+def begin_and_link(self, file):
     begin(self, file)
-    self.diary = os.path.join(os.path.dirname(__file__), f"diary-{os.getpid()}")
+    os.link(file, os.path.join(os.path.dirname(__file__), f"diary-{os.getpid()}"))
 
-def note_too(self, *words):
-    note(self, *words)
-    with open(self.diary, "a") as diary:
-        diary.write(" ".join(map(str, words)) + "\\n")
-
-OccupationLog.__init__, OccupationLog.note = begin_too, note_too
+OccupationLog.__init__ = begin_and_link
 """
 
 
 @pytest.fixture
 def diaries(tmp_path: Path) -> Path:
-    """The folder of a Python whose workers also keep diaries, which no later worker empties."""
+    """The folder of a Python whose workers' logs have a second name, and so outlive the workers."""
     (tmp_path / "sitecustomize.py").write_text(DIARY)
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
@@ -75,7 +70,9 @@ def test_owners_and_site_pay_for_every_second_through_kills_of_service_and_worke
     for thread in threads:
         thread.start()
     chance = random.Random(5)
-    for number in range(6):
+    for number in range(30):
+        if number >= 6 and cut_off(service) >= 3:
+            break  # on a crowded machine a kill may come while the device is idle
         enough = len(done) + chance.randint(2, 9)
         wait_until(lambda enough=enough: len(done) >= enough)
         time.sleep(chance.uniform(0.0, 0.02))  # in the middle of a burst
@@ -83,6 +80,7 @@ def test_owners_and_site_pay_for_every_second_through_kills_of_service_and_worke
             service.kill()
             service.start(ready=False)
         else:
+            wait_until(service.workers)
             os.kill(service.workers()[0], signal.SIGKILL)
     wait_until(lambda: len(done) > 40)
     stop.set()
@@ -101,7 +99,7 @@ def test_owners_and_site_pay_for_every_second_through_kills_of_service_and_worke
         whole, abs=1e-3
     )
     assert any(row["user"] == "(site)" for part in parts for row in part)
-    assert cut_off(service) >= 3, "each kill of the service cuts off an attempt, at least"
+    assert cut_off(service) >= 3
 
 
 def cut_off(service: LocalService) -> int:

@@ -18,7 +18,15 @@ from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
 from qtide.service.fence import workers
 from qtide.service.local_service import LocalService
-from qtide.service.postgresql import DEPOSED, connect
+from qtide.service.postgresql import (
+    DEPOSED,
+    PROBES,
+    RENEW,
+    SILENCE,
+    TAKE,
+    PostgresDatabase,
+    connect,
+)
 from tests.service.postgres import PostgresServer
 from tests.service.serving import wait_until
 
@@ -187,3 +195,30 @@ def test_a_task_of_a_lost_leader_runs_on_the_other(pair: Pair) -> None:
     pair.services[0].kill()
     assert [task.result(60.0) for task in waiting] == [[n] for n in range(5)]
     assert sum(row["attempts"] for row in pair.rows("SELECT attempts FROM tasks")) in (5, 6)
+
+
+def test_a_transaction_that_a_lost_host_left_open_ends_soon_and_blocks_no_standby(
+    server: PostgresServer,
+) -> None:
+    empty(server.url)
+    lost, standby = connect(server.url), connect(server.url)
+    try:
+        lost.execute("BEGIN")
+        lost.execute(RENEW, (0,))  # now its host is gone, and nobody ends the transaction
+        assert standby.execute(TAKE, ("two", "")).fetchone() is None
+        wait_until(lambda: standby.execute(TAKE, ("two", "")).fetchone() is not None)
+    finally:
+        lost.close()
+        standby.close()
+
+
+def test_both_ends_of_a_connection_notice_that_the_other_is_gone(server: PostgresServer) -> None:
+    database = PostgresDatabase(server.url)
+    try:
+        words = "SELECT name, setting FROM pg_settings WHERE name LIKE 'tcp_%'"
+        found = {row["name"]: int(row["setting"]) for row in database.execute(words)}
+        assert found == {f"tcp_{name}": value for name, value in PROBES.items()} | {
+            "tcp_user_timeout": SILENCE
+        }
+    finally:
+        database.close()

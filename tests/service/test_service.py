@@ -54,7 +54,7 @@ def test_a_waiting_task_says_where_it_stands_and_why(service: LocalService) -> N
     client = service.client("cyd")
     first = client.submit(Burst(5.0), "dev")
     second = client.submit(Burst(1.0), "dev")
-    wait_until(lambda: first.refresh().state == "running")
+    wait_until(lambda: first.refresh().response["started"] is not None)
     said = second.refresh().response
     assert (said["state"], said["reason"], said["position"]) == ("queued", "queue", 1)
     assert said["expected_end"] == pytest.approx(said["expected_start"] + 1.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from qtide.core.errors import UsageError
+from qtide.core.errors import QtideError, UsageError, own_lines
 from qtide.core.plugins import Plugins
 from qtide.core.resources import WHOLE, Needs
 
@@ -154,6 +154,13 @@ def _from_module(name: str) -> ModuleType:
         raise UsageError(
             f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
         ) from None
+    except QtideError:
+        raise
+    except Exception as error:
+        lines = "".join(f"\n  {line}" for line in own_lines(error))
+        raise UsageError(
+            f"the program {name} cannot be imported: {type(error).__name__}: {error}{lines}"
+        ) from error
     finally:
         _loading.pop()
 

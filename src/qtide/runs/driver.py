@@ -192,9 +192,16 @@ async def journaled_target(
 def plain(value: Any) -> Any:
     """Convert a value to what JSON can represent, or else to its repr."""
     try:
-        return json.loads(json.dumps(value))
+        return json.loads(json.dumps(value, default=_number))
     except (TypeError, ValueError):
         return repr(value)
+
+
+def _number(value: Any) -> Any:
+    """A scalar of NumPy as Python's own."""
+    if getattr(value, "shape", None) != ():
+        raise TypeError(f"JSON has nothing for {type(value).__name__}")
+    return value.item()
 
 
 def sentence(error: BaseException) -> str:

@@ -49,8 +49,20 @@ CONNECTING = 2
 """Seconds that a connection may take; libpq takes no less."""
 SILENCE = 2000
 """Milliseconds after which a server that acknowledges nothing counts as gone."""
-LIMITS = "-c statement_timeout=60s -c idle_in_transaction_session_timeout=10s"
-"""The server ends what takes longer; a transaction left open would lock the lease."""
+PROBES: dict[str, Any] = {
+    "keepalives_idle": 1,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
+"""Seconds until a silent connection is probed, between two probes, and how many may fail. Without
+them, who waits for an answer that a cut wire swallowed would wait for hours."""
+LIMITS = (
+    f"-c statement_timeout=60s -c idle_in_transaction_session_timeout={LEASE:g}s"
+    f" -c tcp_user_timeout={SILENCE} "
+    + " ".join(f"-c tcp_{name}={value}" for name, value in PROBES.items())
+)
+"""The server ends what takes longer, and connections whose other end is gone: a transaction left
+open would lock the lease."""
 UNCERTAIN = 60.0
 """Seconds to find out whether a commit that got no answer was made."""
 DEPOSED = 75
@@ -70,8 +82,10 @@ ALTER TABLE tasks ALTER COLUMN answer SET STORAGE EXTERNAL;
 NOW = "extract(epoch FROM clock_timestamp())"
 TAKE = (
     f"UPDATE leadership SET term = term + 1, holder = ?, url = ?, until = {NOW} + {LEASE}"
-    f" WHERE until < {NOW} RETURNING term"
+    f" WHERE only_row = (SELECT only_row FROM leadership WHERE until < {NOW}"
+    " FOR UPDATE SKIP LOCKED) RETURNING term"
 )
+"""Take the lead if the lease has run out, without waiting for a transaction that renews it."""
 RENEW = (
     f"UPDATE leadership SET until = {NOW} + {LEASE} WHERE term = ?"
     " RETURNING CAST(pg_current_xact_id() AS text)"
@@ -127,6 +141,7 @@ class PostgresDatabase:
                 prepare_threshold=2,
                 connect_timeout=CONNECTING,
                 tcp_user_timeout=SILENCE,
+                **PROBES,
                 application_name="qtide",
                 options=LIMITS,
             )

@@ -63,6 +63,17 @@ def test_a_service_that_is_coming_up_is_waited_for(
             find_access()
 
 
+def test_a_process_whose_command_is_not_known_yet_may_be_a_service(tmp_path: Path) -> None:
+    folder = tmp_path / "proc" / "7"
+    folder.mkdir(parents=True)
+    for name, text in (("cmdline", ""), ("comm", "pytest"), ("stat", f"7 (x) S {'0 ' * 18}900")):
+        (folder / name).write_text(text)
+    (tmp_path / "proc" / "uptime").write_text("9.5 1.0")
+    assert list(access.services_coming_up()) == []  # a zombie
+    (folder / "exe").symlink_to("/usr/bin/python3")
+    assert list(access.services_coming_up()) == [7]
+
+
 def test_where_nothing_is_coming_up_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "PAUSE", None)  # no argument of sleep
     with pytest.raises(UsageError, match=r"no vQPU service is known: .* qtide serve --demo"):

@@ -231,8 +231,11 @@ def services_coming_up() -> Iterator[int]:
 
 
 def _serves(folder: Path) -> bool:
-    """Whether the process's command is `qtide serve`."""
-    words = (folder / "cmdline").read_bytes().split(b"\0")
+    """Whether the process's command is `qtide serve`, or not known yet."""
+    command = (folder / "cmdline").read_bytes()
+    if not command:  # exec is under way; a kernel thread and a zombie have no executable
+        return bool((folder / "exe").readlink())
+    words = command.split(b"\0")
     names = [word.rpartition(b"/")[2] for word in words]
     return b"qtide" in names and b"serve" in names[names.index(b"qtide") :]
 

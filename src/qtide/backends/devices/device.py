@@ -285,8 +285,9 @@ class OccupationLog:
     """The longest time in seconds to wait for a witness."""
 
     def __init__(self, file: Path) -> None:
-        """Begin an empty file; raises OSError."""
-        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
+        """Begin a new file, to which a late witness of the last one cannot add; raises OSError."""
+        file.unlink(missing_ok=True)
+        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_SH)
         self._size = 0
 

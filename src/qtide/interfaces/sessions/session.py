@@ -11,11 +11,10 @@ from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
-from time import monotonic
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from qtide.core.errors import QtideError, UsageError
+from qtide.core.errors import UsageError
 from qtide.core.resources import Needs
 from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
@@ -26,8 +25,10 @@ from qtide.interfaces.sessions.session_call import (
     SessionCall,
     SessionFuture,
     SessionPart,
+    error_of,
     fingerprint,
     function_name,
+    results,
 )
 from qtide.interfaces.sessions.session_loop import loop_for
 from qtide.interfaces.sessions.session_qpu import SessionQpu
@@ -323,7 +324,7 @@ class Session(Executor):
             for each in calls:
                 each.needs = needs
             self._begin([each for each in calls if not each.future.done()], chunksize or 1)
-        return _results([each.future for each in calls], timeout)
+        return results([each.future for each in calls], timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the session before the end of its block.
@@ -405,7 +406,7 @@ class Session(Executor):
         if self._named:
             asked = f"{asked} {self._fingerprint(asked, arguments)}"
             for each in self._failures_seen:
-                self._records.keep([(each, None, _error(each.future))], failed=True)
+                self._records.keep([(each, None, error_of(each.future))], failed=True)
             self._failures_seen.clear()
         future: SessionFuture[Any] = SessionFuture(self)
         call = SessionCall(str(next(self._numbers)), asked, future)
@@ -496,28 +497,3 @@ class Session(Executor):
 
     def __repr__(self) -> str:
         return f"<qtide session {self.name}: {self._state}>"
-
-
-def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
-    """Yield results without keeping them; cancel the rest if the consumer stops."""
-    limit = None if timeout is None else monotonic() + timeout
-    futures.reverse()
-    try:
-        while futures:
-            yield _result(futures.pop(), None if limit is None else limit - monotonic())
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-def _result(future: Future[T], timeout: float | None) -> T:
-    """Return a result; cancel the call if it does not arrive in time."""
-    try:
-        return future.result(timeout)
-    finally:
-        future.cancel()
-
-
-def _error(future: Future[Any]) -> Exception | None:
-    found = Future.exception(future)
-    return found if isinstance(found, Exception) else QtideError(str(found))

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from qtide.core import values
+from qtide.core.errors import QtideError
 from qtide.core.resources import Needs
 from qtide.interfaces.sessions.on_node import Called
 
@@ -236,3 +238,29 @@ class SessionPart(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: the session's own end is its `with` block's."""
+
+
+def results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
+    """Yield results without keeping them; cancel the rest if the consumer stops."""
+    limit = None if timeout is None else monotonic() + timeout
+    futures.reverse()
+    try:
+        while futures:
+            yield _result(futures.pop(), None if limit is None else limit - monotonic())
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _result(future: Future[T], timeout: float | None) -> T:
+    """Return a result; cancel the call if it does not arrive in time."""
+    try:
+        return future.result(timeout)
+    finally:
+        future.cancel()
+
+
+def error_of(future: Future[Any]) -> Exception:
+    """The error of a failed call."""
+    found = Future.exception(future)
+    return found if isinstance(found, Exception) else QtideError(str(found))

@@ -110,8 +110,14 @@ class Slurm:
             ) from None
 
 
+UNCONFIGURED = ("resolve_ctls_from_dns_srv", "Could not establish a configuration source")
+"""What Slurm's commands say where there is no slurm.conf."""
+
+
 def reason(text: str) -> str:
     """The reason why a command failed: the first error in its stderr, without the command name."""
+    if any(words in text for words in UNCONFIGURED):
+        return "Slurm's configuration is not here; set SLURM_CONF, or start a box: qtide box up"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line or "fatal:" in line]
     line = (errors or lines or ["it gave no reason"])[0]
