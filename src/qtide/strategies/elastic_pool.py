@@ -74,11 +74,13 @@ class Stage(NamedTuple):
 
 
 class Trade:
-    """Weighs a job's time against its node-seconds."""
+    """Weighs a job's time against its node-seconds, or against what the site charges for them."""
 
-    def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
+    def __init__(
+        self, time_weight: float, forecast: Forecast, most: int, charge: float = 1.0
+    ) -> None:
         self._time = time_weight
-        self._node = 1 - time_weight
+        self._node = (1 - time_weight) * charge
         self._forecast = forecast
         self._most = most
         """Maximum number of nodes the job may hold."""
@@ -168,11 +170,12 @@ class Trade:
     def ahead(self) -> float:
         """Best number of seconds to request nodes before they are needed.
 
-        This is the quantile of the observed lead times at the time weight: requesting any earlier
-        would cost as much in idle nodes as it saves in the job's time.
+        This is the quantile of the observed lead times at the weight of time: requesting any
+        earlier would cost as much in idle nodes as it saves in the job's time.
         """
         leads = sorted(self._forecast.leads())
-        return leads[max(0, ceil(self._time * len(leads)) - 1)]
+        weight = self._time / ((self._time + self._node) or 1.0)
+        return leads[max(0, ceil(weight * len(leads)) - 1)]
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
         """Cost of a phase on `number` nodes; missing ones arrive after `lead` seconds."""
@@ -283,10 +286,10 @@ class Fetch:
 class ElasticPool(NodePool):
     """A pool of single nodes, each with its own allocation."""
 
-    def __init__(self, options: ElasticOptions, *resources: Any) -> None:
+    def __init__(self, options: ElasticOptions, charge: float, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.weight, self.forecast, self.most)
+        self._trade = Trade(options.weight, self.forecast, self.most, charge)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
