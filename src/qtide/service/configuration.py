@@ -233,6 +233,8 @@ class Configuration(Section):
     """Ways to know people besides the service's own tokens."""
     certificate: Path | None = None
     key: Path | None = None
+    publish_levels: bool = False
+    """Show the service levels of all devices to everybody, without sign-in, at `/levels`."""
     retention_days: Annotated[float, Field(gt=0)] = 30.0
     """Days to keep payloads and answers after a task's end; its usage record stays."""
     most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
