@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.models.site_model import Failures, QpuModel, Window, read_site
+from qtide.backends.models.failures import Failures, Window
+from qtide.backends.models.site_model import QpuModel, read_site
 from qtide.core.errors import UsageError
 
 FULL = """
