@@ -45,6 +45,8 @@ from qtide.service.virtual_service import (
 OPERATOR = Caller("operator", operator=True)
 NOWHERE = Path("/nonexistent")
 """Placeholder state path for a service with an in-memory store."""
+MOMENT = 1e-6
+"""Seconds on a device that are only rounding."""
 LONG = 600.0
 """Assumed remaining wait of a payload, in seconds, while its device is unavailable."""
 
@@ -329,9 +331,13 @@ class ServedTask(QpuTask):
         await self._over(task)
         shared.settle(task)
         started = shared.world.now() if task.started is None else task.started
-        ledger.enter("wait", "qpu", came, started, "the device")
-        kind = type(self._payload.content).__name__
-        ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, kind)
+        kind, lane = type(self._payload.content).__name__, f"qpu/{self._qpu.name}"
+        last = min(task.used, shared.world.now() - started)
+        lost = task.used - last
+        if lost > MOMENT:  # attempts that a failure ended; when they began is not known any more
+            ledger.enter("busy", lane, came, came + lost, kind)
+        ledger.enter("wait", "qpu", min(came + lost, started), started, "the device")
+        ledger.enter("busy", lane, started, started + last, kind)
         if task.state is not TaskState.DONE:
             raise QpuFailed(task.error or f"the service ended the payload: it is {task.state}")
         return self._qpu.solver.answer(self._payload)
