@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from qtide import box
 from qtide.backends.clusters.slurm.accounting import _from_queue, ends, usage
@@ -8,6 +11,8 @@ from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.mark import job_name
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.job import JobContext
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
 from tests.backends.slurm.stage import Stage, until
 
 
@@ -28,11 +33,21 @@ def test_slurm_s_records_say_what_a_run_held(empty: Path, tmp_path: Path) -> Non
     box.up(empty, nodes=2, accounting=True)
     stage = Stage(empty / "etc/slurm.conf", tmp_path)
     job, slurm = stage.job(), Slurm(stage.conf)
+    weights = "TRESBillingWeights=CPU=2.0,Mem=1.0G"
+    stage.world.run(slurm.output("scontrol", "update", "partition=compute", weights))
     hold(stage, job)
     assert until(lambda: stage.world.run(usage(slurm, job)).companions == 2)
     found = stage.world.run(usage(slurm, job))
     assert found.source == "sacct"
     assert found.node_seconds >= 2
+    spans = job.ledger.intervals()
+    metrics = measure([*spans, Interval("job", "run", "driver", spans[0].start, spans[-1].end)])
+    assert metrics.billing_held == pytest.approx(
+        metrics.nodes_held * (2 * (os.cpu_count() or 1) + 1)
+    )
+    for unit in ("cores", "billing"):  # Slurm counts whole seconds
+        charged, held = found.others[unit] / found.node_seconds, getattr(metrics, f"{unit}_held")
+        assert charged == pytest.approx(held / metrics.nodes_held)
     known = stage.world.run(_from_queue(slurm, [f"--name={job_name(job)}"]))
     assert found.node_seconds == sum(each.node_seconds for each in known)
     assert found.ended == {each.job for each in known}
