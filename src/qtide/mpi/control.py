@@ -129,7 +129,9 @@ def _loss_text(ranks: list[int]) -> str:
 class MemberClient(ControlClient):
     """A member's connection to the root. The process ends when the root is gone."""
 
-    def __init__(self, invitation: str, idle: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self, invitation: str, idle: Callable[[], None] = _nothing, *, ready: bool = True
+    ) -> None:
         super().__init__(idle)
         host, port, identity, generation, key = invitation.split()
         self.identity = int(identity)
@@ -141,7 +143,8 @@ class MemberClient(ControlClient):
             exit_now(0)  # a root that is gone needs no newcomers
         connection.settimeout(None)
         self._line = ControlLine(connection)
-        self._line.send({"hello": self.identity, "generation": int(generation), "key": key})
+        hello = {"hello": self.identity, "generation": int(generation), "key": key}
+        self._line.send(hello if ready else hello | {"ready": False})
         threading.Thread(target=self._listen, daemon=True, name="control").start()
 
     def report(self, change: int, *, success: bool) -> None:
@@ -157,6 +160,15 @@ class MemberClient(ControlClient):
         """Wait for the root's next order."""
         self._wait_for_root(lambda: bool(self._orders))
         return self._orders.pop(0)
+
+    def ask(self, what: str) -> Message:
+        """Ask the root and wait for its answer."""
+        self._line.send({"ask": what, "ticket": 0})
+        return self.order()
+
+    def get_ready(self) -> None:
+        """Tell the root that this newcomer, which was on its way, can join."""
+        self._line.send({"ready": True})
 
     def fail(self, text: str) -> None:
         """Send the exception to the root, which forwards it."""

@@ -47,12 +47,19 @@ class Membership:
         self._change = 0
         self._site = ""
         """The program line at which the last growth took place."""
-        self._adopt(library().MPI.COMM_SELF.Dup(), [0])
+        self.comm = Communicator(library().MPI.COMM_SELF.Dup())
+        """One object through all changes of the members."""
 
     @property
     def size(self) -> int:
         """The number of members."""
         return len(self.members)
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank; of one that has not joined, a number that no member has."""
+        own = self.client.identity
+        return self.members.index(own) if own in self.members else own
 
     @property
     def shapes(self) -> Shapes:
@@ -114,8 +121,9 @@ class Membership:
             continue  # another member was lost meanwhile
 
     def restore(self, state: ReplicatedState, shapes: Shapes) -> None:
-        """Adopt a state and create its arrays, whose rows are filled later."""
-        self.state = state
+        """Adopt a state's values and create its arrays, whose rows are filled later."""
+        vars(self.state).clear()
+        vars(self.state).update(vars(state))
         for name, terms in shapes.items():
             self.arrays.setdefault(name, Distributed(*terms))
 
@@ -192,7 +200,7 @@ class Membership:
 
     def _adopt(self, raw: Any, members: list[int]) -> None:
         self.members = members
-        self.comm = Communicator(raw, lambda: self.client.watch(members))
+        self.comm.become(raw, lambda: self.client.watch(members))
 
     def _watch_change(self, members: list[int]) -> Callable[[], None]:
         """Return a watch over the members during a change, which has its own time limit."""
