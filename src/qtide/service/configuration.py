@@ -197,6 +197,8 @@ class SlurmSection(Section):
     availability: AvailabilityPlan | None = None
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
+    job_record: Literal["AdminComment", "SystemComment", "Comment", "none"] = "AdminComment"
+    """The field of a job's record in Slurm's accounting that gets its tasks and QPU seconds."""
     jwt_key: Path | None = None
     """Slurm's key for tokens (AuthAltParameters=jwt_key=), to admit jobs without munge."""
 

@@ -15,13 +15,12 @@ from weakref import WeakKeyDictionary
 
 from qtide.backends.clusters.cluster import (
     Cluster,
-    CoAllocatable,
     KindsCluster,
     Node,
     NodeRequest,
     Work,
 )
-from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster, PendingRequest
+from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster
 from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
