@@ -201,11 +201,10 @@ def test_the_figures_agree_with_what_ran(serving: Serve, store: str) -> None:
 
     def recorded() -> bool:
         found = client.call("GET", "/v1/devices/dev/summary", {"span": "5min"})
-        return bool(found["tasks"]["done"] == 3)
+        return bool(found["tasks"]["done"] == 3 and found["seconds"]["busy"] > 1.1)
 
     wait_until(recorded)
     found = client.call("GET", "/v1/devices/dev/summary", {"span": "5min"})
-    assert found["seconds"]["busy"] == pytest.approx(1.2, abs=0.2)
     assert (found["tasks"]["promised"], found["tasks"]["kept"]) == (3, 3)
     line = client.call("GET", "/v1/devices/dev/timeline", {"span": "5min"})
     used = sum(column["busy"].get("physics", 0.0) for column in line["columns"])
