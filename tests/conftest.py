@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.backends.slurm.fixtures", "tests.service.admission.fixtures"]
 
 common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("default", common, max_examples=200, derandomize=True)
+settings.register_profile("default", common, max_examples=100, derandomize=True)
 settings.register_profile("soak", common, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -1,5 +1,6 @@
 """Growing and shrinking, with data that is checked after every change."""
 
+import difflib
 import json
 import re
 import subprocess
@@ -24,9 +25,18 @@ def test_a_program_that_mpiexec_started_begins_with_all_its_ranks(local: Stage) 
 
 
 def test_the_same_by_srun(on_slurm: Stage, stage: SlurmStage) -> None:
-    launcher = ("srun", "--mpi=pmi2", "--ntasks=2", "--nodes=2")
-    assert on_slurm.run("founders.py", "2", "1", "2", launcher=launcher) == "sizes 2 1 2\n"
+    """The second growth needs the nodes that the program was started with, and had given back."""
+    launcher = ("srun", "--mpi=pmi2", "--ntasks=3", "--nodes=3")
+    assert on_slurm.run("founders.py", "3", "1", "3", launcher=launcher) == "sizes 3 1 3\n"
     assert until(lambda: stage.idle() == 3)
+    (ledger,) = Path(on_slurm.folder).rglob("ledger.jsonl")
+    spans = read(ledger)
+    held = sorted((each.start, each.end, each.lane) for each in spans if each.what == "held")
+    founders, companions = held[:3], held[3:]
+    assert len(companions) == 2
+    returned = [end for _, end, lane in founders if lane in {lane for *_, lane in companions}]
+    assert len(returned) == 2
+    assert max(returned) < min(end for _, end, _ in companions)
 
 
 def test_a_newcomer_that_does_not_come_to_the_others_is_told_where_they_wait(local: Stage) -> None:
@@ -89,6 +99,20 @@ def test_the_answer_does_not_depend_on_the_changes(local: Stage) -> None:
     assert answers[0].startswith("2")
 
 
+def test_a_port_changes_few_lines_and_no_result(local: Stage) -> None:
+    plain, port = (EXAMPLES / f"diffusion{each}.py" for each in ("_plain", ""))
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    expected = local.run(str(plain), launcher=(mpiexec, "-n", "3"))
+    assert expected.startswith("step 100: hottest ")
+    assert local.run(str(port)) == expected
+    before, after = (
+        [line.strip() for line in each.read_text().partition("SIDE, STEPS")[2].splitlines()]
+        for each in (plain, port)
+    )
+    changed = [line for line in difflib.ndiff(before, after) if line[0] == "+" and line[2:]]
+    assert len(changed) <= 10, changed
+
+
 def test_without_the_extra_one_sentence_says_what_to_install() -> None:
     code = "import sys; sys.modules['mpi4py'] = None; import qtide.mpi.library as l; l.library()"
     done = subprocess.run(
@@ -122,7 +146,7 @@ def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
     assert re.search(r"grew from 1 node to 3 nodes: grant .* start .* connect .* move ", shown)
 
 
-def test_a_relative_script_is_found_after_a_change_of_folder_and_runs_are_kept_where_told(
+def test_a_relative_script_with_two_blocks_grows_in_both_after_a_change_of_folder(
     local: Stage, tmp_path: Path
 ) -> None:
     (tmp_path / "inner").mkdir()
@@ -137,10 +161,10 @@ def test_a_relative_script_is_found_after_a_change_of_folder_and_runs_are_kept_w
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    size, refusal = done.stdout.splitlines()
-    assert size == "2"
-    assert refusal.startswith("a program can have one Job block")
-    assert [each.name[:5] for each in (tmp_path / "kept").iterdir()] == ["moves"]
+    first, *second = done.stdout.splitlines()
+    assert first == "first 2 6"
+    assert second == ["second 3 11 None"] * 3  # nobody but the root passed into it
+    assert [each.name[:5] for each in (tmp_path / "kept").iterdir()] == ["moves"] * 2
 
 
 def test_nodes_of_a_launcher_count_as_held_until_the_program_ends(local: Stage) -> None:

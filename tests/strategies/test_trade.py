@@ -11,7 +11,7 @@ from qtide.strategies.elastic_pool import NodeVerdict, Stage, Trade
 
 
 def forecast(waits: list[float], start: float = 0.0) -> Forecast:
-    made = Forecast(lambda: 0.0, lambda _: sum(waits) / len(waits), lambda: list(waits))
+    made = Forecast(lambda: 0.0, lambda _: sum(waits) / len(waits), lambda: tuple(waits))
     made.node_started(start)
     return made
 

@@ -31,6 +31,7 @@ from qtide.core.ledger import Ledger, Span
 from qtide.core.world.real import LoopThread, RealWorld
 from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.control import JOIN, ControlServer, own_address
+from qtide.mpi.founders import FounderNodes, SlurmStep
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.spec import Spec
 
@@ -77,7 +78,8 @@ class RootRecord:
         here = f"node/{socket.gethostname()}"
         self._own = [self._ledger.span("held", here), self._ledger.span("busy", here)]
         self._busy: dict[int, Span] = {}
-        self._founders: dict[int, Span] = {}
+        self._founders = FounderNodes(self.server, {}, None)
+        self._ahead: NodeBroker | None = None
 
     @cached_property
     def checkpoints(self) -> Path:
@@ -86,23 +88,40 @@ class RootRecord:
 
     @cached_property
     def broker(self) -> NodeBroker:
-        """The broker, created on first use."""
+        """The broker, connected to the cluster at first use or by `prepare`."""
+        if self._ahead is not None:
+            with suppress(Exception):  # what failed then may work now
+                self._ahead.connect()
+                return self._ahead
+        broker = self._new_broker()
+        broker.connect()
+        return broker
+
+    def prepare(self) -> None:
+        """Begin to connect to the cluster, so that the first growth need not wait for that."""
+        self._ahead = self._new_broker()
+
+    def _new_broker(self) -> NodeBroker:
         job = JobContext(self._folder.name, self._ledger, self._folder.values)
-        first = len(self._founders) + 1
+        first = len(self._founders.held) + 1
         return NodeBroker(self.server, job, self.kind, self._setting, self._start, first)
 
     def founded(self, names: Sequence[str]) -> None:
-        """Record the nodes of the processes that were started with the root.
-
-        These nodes belong to whoever started the processes and stay held until the program ends.
-        """
-        sys.stderr.write(
-            f"qtide: the nodes of the {len(names) + 1} processes that were started together are "
-            "held until the program ends; start one process, and every node can be given back\n"
-        )
+        """Record the nodes of the processes that were started with the root."""
+        step = SlurmStep.of_this_process(len(names) + 1)
+        if step is None:
+            sys.stderr.write(
+                f"qtide: the nodes of the {len(names) + 1} processes that were started together "
+                "are held until the program ends; start one process, and every node can be given "
+                "back\n"
+            )
+        else:
+            names = step.nodes[1:]
+        held = {}
         for identity, name in enumerate(names, 1):
-            self._founders[identity] = self._ledger.span("held", f"node/{name}")
+            held[identity] = self._ledger.span("held", f"node/{name}")
             self._busy[identity] = self._ledger.span("busy", f"node/{name}")
+        self._founders = FounderNodes(self.server, held, step)
 
     def joined(self, newcomers: Collection[Newcomer]) -> dict[str, float]:
         """Record newcomers as members; return the seconds that grant and start took."""
@@ -117,8 +136,9 @@ class RootRecord:
         """Release the nodes of members that have left."""
         for each in members:
             self._busy.pop(each).close()
-            if each not in self._founders:
+            if each not in self._founders.held:
                 self.broker.release(each)
+        self._founders.release(self._founders.held.keys() & set(members))
 
     def lost(self, members: Collection[int]) -> None:
         """Release the nodes of lost members and record the loss."""
@@ -137,9 +157,11 @@ class RootRecord:
             self.server.close()
         else:
             self.server.close(0.0)
-        if "broker" in vars(self):
-            self.broker.close()
-        for span in (*self._busy.values(), *self._founders.values(), *self._own, self._run):
+        broker = vars(self).get("broker", self._ahead)
+        if broker is not None:
+            broker.close()
+        self._founders.close()
+        for span in (*self._busy.values(), *self._own, self._run):
             span.close()
         self._ledger.close()
         self._folder.finish({"value": None} if error is None else {"error": repr(error)})
@@ -191,6 +213,9 @@ class NodeBroker:
         self._closing = asyncio.Event()
         self._stack = ExitStack()
         self._loop = self._stack.enter_context(LoopThread(self._serve(kind, setting)))
+
+    def connect(self) -> None:
+        """Wait until the cluster is connected."""
         try:
             self._cluster = self._opened.result(OPEN_LIMIT)
         except BaseException:
@@ -221,9 +246,10 @@ class NodeBroker:
 
     def close(self) -> None:
         """Release all nodes."""
-        self._loop.call(self._closing.set)
-        with suppress(TimeoutError):  # the cluster's own time limits end whatever is left
-            self._loop.result()
+        if self._opened.done():
+            self._loop.call(self._closing.set)
+            with suppress(TimeoutError):  # the cluster's own time limits end whatever is left
+                self._loop.result()
         self._stack.close()
 
     async def _serve(self, kind: ClusterKind, setting: Setting) -> None:

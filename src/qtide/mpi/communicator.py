@@ -8,8 +8,9 @@ guarded too.
 
 from __future__ import annotations
 
+import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any, NoReturn
@@ -18,7 +19,17 @@ import numpy as np
 
 from qtide.core.errors import UsageError
 from qtide.mpi.library import MPI
-from qtide.mpi.watched import Message, Prequest, Request, Watch, call, guarded, no_watch, wait
+from qtide.mpi.watched import (
+    Message,
+    Prequest,
+    Request,
+    Watch,
+    call,
+    complete,
+    guarded,
+    no_watch,
+    wait,
+)
 
 
 class Guarded:
@@ -41,7 +52,7 @@ class Guarded:
     ) -> None:
         """Receive into a buffer."""
         request = _COMM.Irecv(self, buf, source, tag)
-        wait(lambda: request.Test(status), self.watch)
+        complete(request, self.watch, status)
 
     def Sendrecv(  # noqa: N802 - MPI's own name
         self,
@@ -56,8 +67,8 @@ class Guarded:
         """Send and receive at the same time."""
         received = _COMM.Irecv(self, recvbuf, source, recvtag)
         sent = _COMM.Isend(self, sendbuf, dest, sendtag)
-        wait(lambda: received.Test(status), self.watch)
-        wait(sent.Test, self.watch)
+        complete(received, self.watch, status)
+        complete(sent, self.watch)
 
     def Sendrecv_replace(  # noqa: N802 - MPI's own name
         self,
@@ -70,7 +81,7 @@ class Guarded:
     ) -> None:
         """Send and receive at the same time, using one buffer."""
         request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
-        wait(lambda: request.Test(status), self.watch)
+        complete(request, self.watch, status)
 
     def Probe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Wait for a message."""
@@ -100,11 +111,11 @@ class Guarded:
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object."""
-        wait(_COMM.isend(self, obj, dest, tag).Test, self.watch)
+        complete(_COMM.isend(self, obj, dest, tag), self.watch)
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send an object and wait until the receiver has begun to receive it."""
-        wait(_COMM.issend(self, obj, dest, tag).Test, self.watch)
+        complete(_COMM.issend(self, obj, dest, tag), self.watch)
 
     def recv(
         self,
@@ -131,13 +142,13 @@ class Guarded:
         """Send an object and receive one at the same time."""
         sent = _COMM.isend(self, sendobj, dest, sendtag)
         received = self.recv(recvbuf, source, recvtag, status)
-        wait(sent.Test, self.watch)
+        complete(sent, self.watch)
         return received
 
     def Dup(self, info: Any = None) -> Any:  # noqa: N802 - MPI's own name
         """Return a copy of the communicator."""
         begun = _COMM.Idup(self, info)
-        wait(begun[1].Test, self.watch)
+        complete(begun[1], self.watch)
         begun[0].watch = self.watch
         return begun[0]
 
@@ -159,7 +170,7 @@ class Guarded:
 
     def Detach_buffer(self) -> Any:  # noqa: N802 - MPI's own name
         """Detach the buffer of `Bsend` once everything in it has been sent."""
-        wait(_COMM.Iflush_buffer(self).Test, self.watch)
+        complete(_COMM.Iflush_buffer(self), self.watch)
         return _COMM.Detach_buffer(self)
 
 
@@ -259,6 +270,28 @@ class Communicator(_Objects, MPI.Intracomm):
 
     def __init__(self, raw: Any = None, watch: Watch = no_watch) -> None:
         """Do nothing: mpi4py creates communicators in `__new__`."""
+
+    def become(self, raw: Any, watch: Watch) -> None:
+        """Stand for another communicator, so that programs keep one object through all changes."""
+        ctypes.memmove(MPI._addressof(self), MPI._addressof(raw), MPI._sizeof(raw))
+        self.watch = watch
+
+    def refuse(self, why: Callable[[], str]) -> None:
+        """Raise a UsageError with this text at every use, until `allow`."""
+        self.why = why
+        self.__class__ = _RefusedCommunicator
+
+    def allow(self) -> None:
+        """Allow the use again."""
+
+
+class _RefusedCommunicator(Communicator):
+    """A communicator that the program has but cannot use now."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "allow":
+            return lambda: setattr(self, "__class__", Communicator)
+        raise UsageError(object.__getattribute__(self, "why")())
 
 
 class _Topology(_Objects):
@@ -374,7 +407,7 @@ REFUSED = {
 
 def _blocking(start: Any) -> Any:
     def operation(self: Any, *args: Any, **kwargs: Any) -> None:
-        wait(start(self, *args, **kwargs).Test, self.watch)
+        complete(start(self, *args, **kwargs), self.watch)
 
     return operation
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +16,7 @@ from qtide.core.errors import UsageError
 from qtide.mpi import join
 from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import JOIN, MemberClient, NodesLost
+from qtide.mpi.control import JOIN, MESSAGE_BYTES, MemberClient, NodesLost
 from qtide.mpi.distributed import Distributed, Rows
 from qtide.mpi.launcher import Launcher
 from qtide.mpi.library import progress
@@ -30,10 +32,13 @@ Policy = Callable[["Job"], int | None]
 
 START = Path.cwd()
 """The program's initial working directory; newcomers start there, even if it changes later."""
+OWN_FILES = (__file__, str(Path(__file__).with_name("communicator.py")))
 COOL_DOWN = 1.0
 """Seconds after a change of size during which the policy is not consulted."""
 RUNS = "QTIDE_RUNS"
 """Environment variable with the folder for runs, used if the program names none."""
+ENDED = "QTIDE_BLOCKS_ENDED"
+"""Environment variable of a newcomer: how many `Job` blocks ended before it was started."""
 CLUSTER = "QTIDE_CLUSTER"
 """Environment variable with the cluster, used if the program names none."""
 
@@ -46,8 +51,14 @@ class Job:
     brought it in.
     """
 
-    _entered: ClassVar[Job | None] = None
-    """The job of this process."""
+    _latest: ClassVar[Job | None] = None
+    """The last job whose block this process has entered."""
+    _ended: ClassVar[list[str]] = []
+    """The final states, packed, of the blocks that have ended."""
+    _client: MemberClient
+    """The connection of a rank other than the root."""
+    _passed: bool = False
+    """Whether this block has ended: a newcomer of a later block only passes through it."""
 
     def __init__(
         self,
@@ -64,21 +75,32 @@ class Job:
     ) -> None:
         self.sizes = Sizes(least, preferred or most, most)
         self.policy = policy
-        self.newcomer = JOIN in os.environ
+        passing = Job._latest is not None and Job._latest._passed
+        self.newcomer = passing or JOIN in os.environ
         self._cool_down = cool_down
         self._cluster = cluster or os.environ.get(CLUSTER, "local")
         self._name = name or Path(sys.argv[0]).stem or "job"
         self._runs = Path(folder or os.environ.get(RUNS) or "qtide-runs").absolute()
         self._resume = resume
+        self._block = 0
+        """How many `Job` blocks of the program come before this one."""
         self._decisions: RootDecisions | None = None
         """What the root decides; None on all other ranks."""
         self._arriving = ""
+        self._recoveries = 0
         self._checkpoint: Checkpoint | None = None
 
     def __enter__(self) -> Job:
-        self._check_only()
+        before, Job._latest = Job._latest, self
+        if before is not None:
+            self._block = before._block + 1
+            if before._passed:
+                self._arrive(before._client)
+                return self
+            if before._decisions is None:
+                raise MemberLeft(0)  # the root begins the next block alone
         invitation = os.environ.pop(JOIN, None)
-        launcher = None if invitation else Launcher.of_this_process()
+        launcher = None if invitation or before else Launcher.of_this_process()
         if launcher is not None and launcher.size > self.sizes.most:
             raise UsageError(
                 f"the job was started with {launcher.size} processes, but has {self.sizes.most} at "
@@ -89,20 +111,32 @@ class Job:
         if invitation is None:
             self._found(launcher)
         else:
-            self._membership = Membership(MemberClient(invitation, progress))
-            self._arriving = self._membership.arrive()
+            ended = int(os.environ.pop(ENDED, "0"))
+            client = MemberClient(invitation, progress, ready=not ended)
+            Job._ended = client.ask("ended")["states"] if ended else []
+            self._arrive(client)
         return self
 
-    def _check_only(self) -> None:
-        """Refuse a second `Job` block: newcomers would enter the first one."""
-        before, Job._entered = Job._entered, self
-        if before is not None:
-            if before._decisions is None:
-                raise MemberLeft(0)
-            raise UsageError(
-                "a program can have one Job block, as newcomers start it from its first line; put "
-                "both parts into one block"
-            )
+    def _arrive(self, client: MemberClient) -> None:
+        """Join the job, or pass through a block that had ended before this newcomer came."""
+        self._client, self._membership = client, Membership(client)
+        self._passed = self._block < len(Job._ended)
+        if self._passed:
+            state = pickle.loads(b64decode(Job._ended[self._block]))
+            self._membership.restore(state, {})
+            self.comm.refuse(_ended_text)
+            return
+        if self._block:
+            client.get_ready()
+        self._arriving = self._membership.arrive()
+        if self._arriving:  # those who were started with the root begin together with it
+            self.comm.refuse(self._early_text)
+
+    def _early_text(self) -> str:
+        return (
+            f"a newcomer used the communicator at {_site()}, but the others wait for it at "
+            f"{self._arriving}; let that call be the first, at the head of the loop"
+        )
 
     def _found(self, launcher: Launcher | None) -> None:
         """Begin as the root, with all processes that the launcher started with this one."""
@@ -110,7 +144,14 @@ class Job:
         from qtide.mpi.broker import ProgramStart, RootRecord
         from qtide.mpi.decisions import RootDecisions
 
-        start = ProgramStart(sys.argv, lambda: command(sys.orig_argv, sys.argv, START))
+        if sum(map(len, Job._ended)) > MESSAGE_BYTES // 2:
+            raise UsageError(
+                "the states of the Job blocks that have ended are too large for newcomers; keep "
+                "large data in job.distributed(...), or delete it from job.state"
+            )
+        words = [*sys.argv, f"# block {self._block + 1}"] if self._block else sys.argv
+        later = ["env", f"{ENDED}={self._block}"] if self._block else []
+        start = ProgramStart(words, lambda: [*later, *command(sys.orig_argv, sys.argv, START)])
         record = RootRecord(
             self._runs,
             self._name,
@@ -122,6 +163,9 @@ class Job:
         )
         self._decisions = RootDecisions(record, self.sizes, self.policy, self._cool_down)
         self._membership = Membership(record.server)
+        record.server.asked = lambda member, _: record.server.send(
+            [member], {"answer": 0, "states": Job._ended}
+        )
         if record.interrupted is not None:
             self._checkpoint = record.interrupted
             sys.stderr.write(f"qtide: goes on from what was saved in {self._checkpoint.path}\n")
@@ -134,10 +178,13 @@ class Job:
                 raise NodesLost("a process of the job was lost while it began; start it again")
             join.close_ports(ports)
             self._decisions.size = launcher.size
+        record.prepare()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        if self._passed:
+            return
         try:
             if kind is None:
                 self.comm.barrier()
@@ -145,17 +192,13 @@ class Job:
             if self._decisions is not None:
                 self._decisions.cancel()
                 self._decisions.record.close(error)
+                Job._ended.append(b64encode(pickle.dumps(self.state)).decode())
             elif kind is None or kind is MemberLeft:
                 self._membership.client.leave()
 
     @property
     def comm(self) -> Communicator:
-        """The current communicator."""
-        if self._arriving:
-            raise UsageError(
-                f"a newcomer used the communicator at {_site()}, but the others wait for it at "
-                f"{self._arriving}; let that call be the first, at the head of the loop"
-            )
+        """The communicator, one object through all changes of size."""
         return self._membership.comm
 
     @property
@@ -166,7 +209,7 @@ class Job:
     @property
     def rank(self) -> int:
         """The number of this rank."""
-        return self._membership.comm.rank
+        return self._membership.rank
 
     @property
     def root(self) -> bool:
@@ -190,9 +233,19 @@ class Job:
 
     def begin(self, **values: Any) -> ReplicatedState:
         """Set the state's initial values; newcomers get the current ones. Returns the state."""
-        if not self.newcomer:
-            self._membership.state = ReplicatedState(**(values | vars(self._membership.state)))
-        return self._membership.state
+        state = vars(self.state)
+        state.update(values | state)
+        return self.state
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Count the steps of a loop in `job.state.step`, up to `count`; newcomers begin with the
+        current one, and after `recover` it goes on from the saved one."""
+        state = self.begin(step=0)
+        while state.step < count:
+            recoveries = self._recoveries
+            yield state.step
+            if recoveries == self._recoveries:
+                state.step += 1
 
     def distributed(
         self,
@@ -206,7 +259,8 @@ class Job:
         """Return an array whose rows are spread over the ranks; `fill` computes initial rows."""
         if name not in self._membership.arrays:
             array = Distributed(shape, dtype, block)
-            array.fill(self.rank, self.size, fill)
+            if not self._passed:
+                array.fill(self.rank, self.size, fill)
             self._membership.arrays[name] = array
         return self._membership.arrays[name]
 
@@ -288,6 +342,7 @@ class Job:
         if checkpoint is None:
             raise NodesLost("nodes of the job are gone, and nothing was saved; call save() before")
         self._restore(checkpoint)
+        self._recoveries += 1
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state, shapes = checkpoint.read_manifest()
@@ -299,8 +354,11 @@ class Job:
     def _arrived(self) -> bool:
         """Return whether this is a newcomer's first collective call, where the others wait."""
         if not self._arriving:
+            if self._passed:
+                raise UsageError(_ended_text())
             return False
         place, self._arriving = self._arriving, ""
+        self.comm.allow()
         if place != _site():
             raise UsageError(
                 f"a newcomer came to {_site()}, but the others wait for it at {place}; let that "
@@ -341,9 +399,16 @@ class Job:
         self._decisions.changed(new, left, self._membership.parts, time.monotonic() - began)
 
 
+def _ended_text() -> str:
+    return (
+        f"a newcomer of a later Job block came to {_site()}, in a block that has ended; let only "
+        "the loop of that block use its communicator, and job.state alone end the loop"
+    )
+
+
 def _site() -> str:
     """Return the program's file and line that called into this module."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+    while frame.f_code.co_filename in OWN_FILES and frame.f_back is not None:
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

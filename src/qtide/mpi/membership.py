@@ -47,7 +47,8 @@ class Membership:
         self._change = 0
         self._site = ""
         """The program line at which the last growth took place."""
-        self._adopt(library().MPI.COMM_SELF.Dup(), [0])
+        self.comm = Communicator(library().MPI.COMM_SELF.Dup())
+        """One object through all changes of the members."""
 
     @property
     def size(self) -> int:
@@ -55,12 +56,18 @@ class Membership:
         return len(self.members)
 
     @property
+    def rank(self) -> int:
+        """The number of this rank; of one that has not joined, a number that no member has."""
+        own = self.client.identity
+        return self.members.index(own) if own in self.members else own
+
+    @property
     def shapes(self) -> Shapes:
         """By array name, what is needed to create the array again."""
         return {name: each.terms for name, each in self.arrays.items()}
 
     def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
-        """Let newcomers join at program line `site`; False if a member was lost meanwhile."""
+        """Let newcomers join at program line `site`; False if one was lost meanwhile."""
         members = [*self.members, *newcomers]
         self._change += 1
         if self.server is not None:
@@ -74,7 +81,7 @@ class Membership:
             Communicator(self.comm.raw, watch).barrier()
             return join.extend(self.comm.raw, pairs, watch)
 
-        return self._grow(members, connect, site)
+        return self._grow(members, connect, site) or self._renew()
 
     def arrive(self) -> str:
         """Join as a newcomer; return the program line at which the others wait."""
@@ -89,13 +96,10 @@ class Membership:
         return self._site
 
     def shrink(self, size: int) -> bool:
-        """Let the last members leave so that `size` stay; False if one was lost meanwhile."""
+        """Let the last members leave so that `size` stay; False if the change was given up."""
         self._change += 1
         members, old = self.members, self.size
-        stay, leave = members[:size], members[size:]
-        if self.server is not None:
-            for each in leave:
-                self.server.let_leave(each)
+        stay = members[:size]
 
         def share() -> tuple[Any, Blocks]:
             began = time.monotonic()
@@ -106,7 +110,7 @@ class Membership:
             watch = self._watch_change(members)
             return join.split(self.comm.raw, range(size), self._change, watch), blocks
 
-        return self._make_change(members, stay, share)
+        return self._make_change(members, stay, share) or self._renew()
 
     def regroup(self) -> None:
         """Continue with the remaining members; terminates because the root is never lost."""
@@ -114,12 +118,24 @@ class Membership:
             continue  # another member was lost meanwhile
 
     def restore(self, state: ReplicatedState, shapes: Shapes) -> None:
-        """Adopt a state and create its arrays, whose rows are filled later."""
-        self.state = state
+        """Adopt a state's values and create its arrays, whose rows are filled later."""
+        vars(self.state).clear()
+        vars(self.state).update(vars(state))
         for name, terms in shapes.items():
             self.arrays.setdefault(name, Distributed(*terms))
 
-    def _regroup(self) -> bool:
+    def _renew(self) -> bool:
+        """Get a communicator of the same members after a change that was given up; return False.
+
+        Messages of that change may still be on their way on the old one, and a later operation
+        would take them for its own.
+        """
+        if not self._regroup(whole=True):
+            raise NodesLost("a rank of the job is gone; call recover() to go on")
+        return False
+
+    def _regroup(self, *, whole: bool = False) -> bool:
+        """Get a communicator of those who are left; False if that, or the `whole`, is not so."""
         if self.server is None:
             assert isinstance(self.client, MemberClient)
             order = self.client.order()
@@ -128,6 +144,8 @@ class Membership:
             self._change += 1
             members = [each for each in self.members if each not in self.server.lost]
             self.server.send(members, {"regroup": self._change, "members": members})
+        if whole and members != self.members:
+            return False
         ranks = [self.members.index(each) for each in members]
         raw, watch = self.comm.raw, self._watch_change(members)
         done, comm = self._agree(members, lambda: join.split(raw, ranks, self._change, watch))
@@ -156,7 +174,8 @@ class Membership:
         self, members: list[int], after: list[int], share: Callable[[], tuple[Any, Blocks]]
     ) -> bool:
         """Do this member's part of a change and adopt the result if the change is made."""
-        done, result = self._agree(members, share)
+        leaving = [each for each in members if each not in after]
+        done, result = self._agree(members, share, leaving)
         if not done or result is None:
             return done
         if self.client.identity not in after:
@@ -170,7 +189,9 @@ class Membership:
         before.Free()
         return True
 
-    def _agree(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
+    def _agree(
+        self, members: list[int], share: Callable[[], Any], leaving: Sequence[int] = ()
+    ) -> tuple[bool, Any]:
         """Do this member's part of a change; return whether the change is made, and the result."""
         result = None
         try:
@@ -184,7 +205,7 @@ class Membership:
                 self.server.decide(self._change, members)
             raise
         if self.server is not None:
-            return self.server.decide(self._change, members), result
+            return self.server.decide(self._change, members, leaving), result
         return self.client.verdict(self._change), result
 
     def _move(self, comm: Communicator, old: int, new: int) -> Blocks:
@@ -192,7 +213,7 @@ class Membership:
 
     def _adopt(self, raw: Any, members: list[int]) -> None:
         self.members = members
-        self.comm = Communicator(raw, lambda: self.client.watch(members))
+        self.comm.become(raw, lambda: self.client.watch(members))
 
     def _watch_change(self, members: list[int]) -> Callable[[], None]:
         """Return a watch over the members during a change, which has its own time limit."""

@@ -328,10 +328,10 @@ class Activity(Period):
         last, self._looked = self._looked, now
         if last is None or now <= last:
             return
-        if not device.running:
-            self._running.clear()
         busy, self._busy = self._busy, 0.0
         for task, (began, counted) in self._running.items():
+            if not device.running:
+                break  # their ends are being stored, and count then
             more = max(0.0, now - max(began, last))
             self._running[task] = began, counted + more
             busy += more

@@ -230,7 +230,9 @@ class Strategy(ABC):
         """Describe a phase for the forecast."""
         if isinstance(phase, Quantum):
             return PhaseShape(asked(phase), quantum=True)
-        singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
+        singles = tuple([n for n, task in enumerate(phase.tasks) if task.nodes == 1])
+        if self._needs.whole and not any(task.resources for task in phase.tasks):
+            return PhaseShape(asked(phase), phase.label, singles)
         kinds = tuple(self.kind_of(phase.tasks[n]) for n in singles)
         pairs = zip(kinds, singles, strict=True)
         shares = tuple(self.pools[kind].share(phase.tasks[n]) for kind, n in pairs)

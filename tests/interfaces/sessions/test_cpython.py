@@ -31,12 +31,12 @@ LEFT_OUT = {
 CLASSES = {
     "ExecutorTest": 7,
     "ExecutorShutdownTest": 2,
-    "WaitTests": 8,
-    "AsCompletedTests": 5,
     "InitializerMixin": 1,
     "FailingInitializerMixin": 1,
 }
-"""CPython's classes, and how many of their tests apply at least."""
+"""CPython's classes of tests of executors, and how many of their tests apply at least."""
+OF_FUTURES = {"WaitTests": 8, "AsCompletedTests": 5}
+"""Those of futures, which are CPython's own."""
 
 
 @pytest.fixture
@@ -70,14 +70,17 @@ def suite(module: ModuleType, name: str, runs: Path) -> unittest.TestSuite:
     return unittest.TestSuite(cases(each) for each in names if each not in LEFT_OUT)
 
 
-def test_cpythons_tests_of_executors(module: ModuleType, here: Path) -> None:
+@pytest.mark.parametrize("classes", [CLASSES, pytest.param(OF_FUTURES, marks=pytest.mark.further)])
+def test_cpythons_tests_of_executors(
+    module: ModuleType, here: Path, classes: dict[str, int]
+) -> None:
     """At the same time, since most of them sleep; no clock decides any."""
-    results = {name: unittest.TestResult() for name in CLASSES}
-    with ThreadPoolExecutor(len(CLASSES)) as threads:
+    results = {name: unittest.TestResult() for name in classes}
+    with ThreadPoolExecutor(len(classes)) as threads:
         for name, result in results.items():
             threads.submit(suite(module, name, here / name).run, result)
     for name, result in results.items():
         failed = [f"{case.id()}: {trace}" for case, trace in result.failures + result.errors]
         assert not failed, "\n".join(failed)
         assert not result.skipped
-        assert result.testsRun >= CLASSES[name]
+        assert result.testsRun >= classes[name]

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 ENVIRONMENTS = Path(sys.prefix) / "envs"
-IQM_CLIENTS = ("33.0.5", pytest.param("35.0.3", marks=pytest.mark.further), "36.0.0")[
-    sys.version_info >= (3, 13) :
-]
+IQM_CLIENTS = (
+    *(pytest.param(version, marks=pytest.mark.further) for version in ("33.0.5", "35.0.3")),
+    "36.0.0",
+)[sys.version_info >= (3, 13) :]
 """The oldest, one in between and the newest; the oldest supports Python up to 3.12."""
 INSTALL_LIMIT = 1200.0
 """Seconds for half a gigabyte of packages."""

@@ -145,6 +145,20 @@ def test_a_task_counts_as_it_runs_and_not_again_at_its_end() -> None:
     assert sum(activity.seconds[each] for each in CAUSES) == pytest.approx(5.0)
 
 
+def test_a_task_whose_end_is_still_being_stored_counts_in_full() -> None:
+    clock, activity = Clock(), Activity()
+    activity.look(clock, 0.0, holders=False)  # type: ignore[arg-type]
+    one = task("one")
+    one.started, one.submitted = 0.5, 0.0
+    activity.began(one, 0.5)
+    activity.look(clock, 1.0, holders=False)  # type: ignore[arg-type]  # it left the device at 0.9
+    one.state, one.ended, one.used = TaskState.DONE, 1.2, 0.4
+    activity.ended(one)
+    activity.look(clock, 2.0, holders=False)  # type: ignore[arg-type]
+    assert activity.seconds["busy"] == pytest.approx(0.4)
+    assert sum(activity.seconds[each] for each in CAUSES) == pytest.approx(2.0)
+
+
 def test_resolutions_follow_the_age() -> None:
     now = float(BEGIN)
     ages = {60.0: 5, 3600.0: 5, 7200.0: 60, 86_400.0: 60, 3 * 86_400.0: 600, 40 * 86_400.0: 3600}

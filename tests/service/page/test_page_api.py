@@ -201,11 +201,10 @@ def test_the_figures_agree_with_what_ran(serving: Serve, store: str) -> None:
 
     def recorded() -> bool:
         found = client.call("GET", "/v1/devices/dev/summary", {"span": "5min"})
-        return bool(found["tasks"]["done"] == 3)
+        return bool(found["tasks"]["done"] == 3 and found["seconds"]["busy"] > 1.1)
 
     wait_until(recorded)
     found = client.call("GET", "/v1/devices/dev/summary", {"span": "5min"})
-    assert found["seconds"]["busy"] == pytest.approx(1.2, abs=0.2)
     assert (found["tasks"]["promised"], found["tasks"]["kept"]) == (3, 3)
     line = client.call("GET", "/v1/devices/dev/timeline", {"span": "5min"})
     used = sum(column["busy"].get("physics", 0.0) for column in line["columns"])
@@ -244,3 +243,9 @@ def test_a_device_is_exported_from_the_service(
     ran = [each["name"] for each in events if each["ph"] == "X" and each["cat"] == "device"]
     assert ran == ["t0", "t1", "t2"]
     assert any(each["ph"] == "C" and each["name"] == "share of time" for each in events)
+
+
+def test_levels_are_public_only_if_the_site_says_so(service: LocalService) -> None:
+    status, _, said = ask(service, "GET", "/levels")
+    assert status == 404
+    assert "this service does not publish its levels" in str(said)

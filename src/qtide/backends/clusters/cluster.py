@@ -395,7 +395,7 @@ class Cluster(ABC):
         """Estimated seconds that a request for `nodes` nodes would wait now."""
 
     @abstractmethod
-    def waits_seen(self) -> list[float]:
+    def waits_seen(self) -> tuple[float, ...]:
         """Queue waits of recent requests, in seconds."""
 
     @abstractmethod
@@ -444,7 +444,7 @@ class KindsCluster(Cluster):
         """Estimated wait for nodes of the usual kind."""
         return self._usual.expected_wait(nodes)
 
-    def waits_seen(self) -> list[float]:
+    def waits_seen(self) -> tuple[float, ...]:
         """Queue waits of recent requests for the usual kind."""
         return self._usual.waits_seen()
 

@@ -104,7 +104,7 @@ class FifoCluster(Cluster):
             return self._latency
         return max(self._latency, self._waits.expected())
 
-    def waits_seen(self) -> list[float]:
+    def waits_seen(self) -> tuple[float, ...]:
         """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 

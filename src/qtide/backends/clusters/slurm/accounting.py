@@ -1,11 +1,12 @@
-"""Slurm's own records of what a run's companions held, for comparison with the ledger."""
+"""Slurm's own records of jobs: what a run's companions held, and a field for what others count."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -191,3 +192,53 @@ async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
 
 def _record(entry: QueueEntry, now: float) -> SacctRecord:
     return SacctRecord(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
+
+
+STORAGE = re.compile(r"^AccountingStorageType\s*=\s*(\S+)", re.MULTILINE)
+AT_ONCE = 200
+"""Jobs to ask for in one command."""
+
+
+@dataclass(frozen=True)
+class RecordedField:
+    """Whether a job has ended, and what the field of its record holds."""
+
+    ended: bool
+    text: str
+
+
+class RecordField:
+    """A field of jobs' records that an operator of Slurm may write, such as AdminComment.
+
+    `scontrol` changes a job only while it lives; what it wrote gets into the record when the job
+    ends. Afterwards only `sacctmgr` can; it puts everything in lower case and loses quotes.
+    """
+
+    def __init__(self, slurm: Slurm, name: str) -> None:
+        self._slurm = slurm
+        self._name = name
+
+    async def kept(self) -> bool:
+        """Whether this Slurm keeps records of jobs."""
+        found = STORAGE.search(await self._slurm.output("scontrol", "show", "config"))
+        return found is not None and found[1].endswith("slurmdbd")
+
+    async def read(self, jobs: Iterable[int]) -> dict[int, RecordedField]:
+        """The field in the last record of each of these jobs that has one."""
+        found: dict[int, RecordedField] = {}
+        wanted = [str(job) for job in jobs]
+        for at in range(0, len(wanted), AT_ONCE):
+            text = await self._slurm.output(
+                *("sacct", "--allusers", "--allocations", "--noheader", "--parsable2"),
+                f"--jobs={','.join(wanted[at : at + AT_ONCE])}",
+                f"--format=JobIDRaw,End,{self._name}",
+            )
+            for line in text.splitlines():
+                job, end, said = line.split("|", 2)
+                found[int(job)] = RecordedField(end.isdecimal(), said)
+        return found
+
+    async def write(self, job: int, text: str) -> None:
+        """Write the field of a job that has ended."""
+        words = ("modify", "job", "where", f"jobid={job}", "set", f"{self._name}={text}")
+        await self._slurm.output("sacctmgr", "--immediate", "--quiet", *words)

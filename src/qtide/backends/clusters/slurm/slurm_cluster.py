@@ -116,7 +116,7 @@ class SlurmCluster(Cluster):
         ours = any(not each.released for each in self._live)
         return self._waits.expected(announced=not ours)
 
-    def waits_seen(self) -> list[float]:
+    def waits_seen(self) -> tuple[float, ...]:
         """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 
