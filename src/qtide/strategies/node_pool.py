@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
@@ -16,8 +17,8 @@ from qtide.core.resources import ROUNDING, WHOLE, Needs, nodes_filled
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.site import Demand
-from qtide.strategies.task_batch import TaskBatches, may_join
-from qtide.strategies.task_queue import TaskPlace, TaskQueue, Waiting
+from qtide.strategies.task_batch import TaskBatches
+from qtide.strategies.task_queue import TaskPlace, TaskQueue, Waiting, may_join
 
 TRIES = 4
 """Attempts per task; a task that loses a node in each of them is given up."""
@@ -70,7 +71,6 @@ class NodePool:
         """Nodes without a task."""
         self._home: dict[Node, Allocation] = {}
         self._waiting = TaskQueue(self.kind)
-        self._batches: TaskBatches | None = None
         self._coming = 0
         self._regrouping = 0
         self._closed = False
@@ -78,6 +78,10 @@ class NodePool:
         """Number of unbounded waits, such as for a lease, during which no idle node is kept."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
+
+    @cached_property
+    def _batches(self) -> TaskBatches:
+        return TaskBatches(self.world, self.job, self.forecast)
 
     @property
     def load(self) -> int:
@@ -232,7 +236,8 @@ class NodePool:
 
     async def _task(self, task: Task[Any], key: str, place: Place) -> Any:
         used: list[TaskPlace] = []
-        joins = self._joins(task)
+        needs = task.resources or self.default_needs
+        joins = not self.world.is_virtual and may_join(task, needs)  # where it saves time
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
@@ -265,7 +270,7 @@ class NodePool:
             return waiting.result
         if not task.starting():
             return None
-        if waiting.batch and self._batches is not None:
+        if waiting.batch:
             try:
                 return await self._batches.run(waiting, key)
             finally:
@@ -282,18 +287,9 @@ class NodePool:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
         self._learn(place, max(node.importing for node in nodes))
-        if joins and self._batches is not None:
+        if joins:
             self._batches.learn(task, self.forecast.tasks.last(place))
         return task.result(results)
-
-    def _joins(self, task: Task[Any]) -> bool:
-        """Whether a task may run in a batch; in virtual time, nothing is gained by that."""
-        needs = task.resources or self.default_needs
-        if needs.whole or self.world.is_virtual:
-            return False
-        if self._batches is None:
-            self._batches = TaskBatches(self.world, self.job, self.forecast)
-        return may_join(task, needs)
 
     def _queue_again(self, tasks: Sequence[Waiting]) -> None:
         """Let those tasks of a batch wait again that it did not come to."""
@@ -447,7 +443,7 @@ class NodePool:
             if node not in self._waiting.shared:
                 self.idle.remove(node)
                 self._waiting.shared[node] = None
-        if waiting.joins and self._batches is not None:
+        if waiting.joins:
             parts = max(1, self.size) * max(1, int(1 / self.kind.share(waiting.needs) + ROUNDING))
             waiting.batch = self._batches.joined(waiting, self._waiting.alike(waiting), parts)
             for each in waiting.batch:

@@ -12,7 +12,6 @@ from qtide.backends.clusters.cluster import Work
 from qtide.core.errors import NodeLost, NodeTaskFailed, noted
 from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
-from qtide.core.resources import Needs
 from qtide.core.world.world import World
 from qtide.programs.calls import CallResult, run_calls
 from qtide.programs.phase import Task, TimeSpent
@@ -72,12 +71,6 @@ class BatchSizes:
         fair = ceil(calls / (ROUNDS * self.nodes))
         least, most = (int(each / max(seconds, 1e-6)) for each in (SHORTEST, WORTHWHILE))
         return max(1, min(MOST_CALLS, max(fair, least), most))
-
-
-def may_join(task: Task[Any], needs: Needs) -> bool:
-    """Whether a task may run in a batch: nothing but the whole process can be limited or killed."""
-    plain = type(task) is Task and task.nodes == 1 and task.most is None and not task.mpi
-    return plain and task.limit is None and not needs.whole and needs.memory is None
 
 
 @dataclass(frozen=True, eq=False)

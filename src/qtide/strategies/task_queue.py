@@ -15,6 +15,12 @@ from qtide.core.world.world import Future
 from qtide.programs.phase import Task
 
 
+def may_join(task: Task[Any], needs: Needs) -> bool:
+    """Whether a task may run in a batch: nothing but the whole process can be limited or killed."""
+    plain = type(task) is Task and task.nodes == 1 and task.most is None and not task.mpi
+    return plain and task.limit is None and not needs.whole and needs.memory is None
+
+
 class TaskPlace(NamedTuple):
     """Where a task runs: a node and, unless the task takes all of it, the part that it has."""
 
