@@ -64,6 +64,7 @@ def test_a_job_that_ended_while_the_store_was_locked_is_noticed_soon_after(
     vars(admission).update(
         _background=BackgroundTasks(world),
         _plan=None,
+        _field="none",
         _service=SimpleNamespace(configuration=None),
         _slurm=SimpleNamespace(close=lambda: None),
         _end_tokens=end_tokens,
