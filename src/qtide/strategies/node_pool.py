@@ -70,8 +70,7 @@ class NodePool:
         """Nodes without a task."""
         self._home: dict[Node, Allocation] = {}
         self._waiting = TaskQueue(self.kind)
-        self._batches = None if world.is_virtual else TaskBatches(world, job, self.forecast)
-        """In virtual time nothing is gained by batches."""
+        self._batches: TaskBatches | None = None
         self._coming = 0
         self._regrouping = 0
         self._closed = False
@@ -233,7 +232,7 @@ class NodePool:
 
     async def _task(self, task: Task[Any], key: str, place: Place) -> Any:
         used: list[TaskPlace] = []
-        joins = self._batches is not None and may_join(task, task.resources or self.default_needs)
+        joins = self._joins(task)
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
@@ -286,6 +285,15 @@ class NodePool:
         if joins and self._batches is not None:
             self._batches.learn(task, self.forecast.tasks.last(place))
         return task.result(results)
+
+    def _joins(self, task: Task[Any]) -> bool:
+        """Whether a task may run in a batch; in virtual time, nothing is gained by that."""
+        needs = task.resources or self.default_needs
+        if needs.whole or self.world.is_virtual:
+            return False
+        if self._batches is None:
+            self._batches = TaskBatches(self.world, self.job, self.forecast)
+        return may_join(task, needs)
 
     def _queue_again(self, tasks: Sequence[Waiting]) -> None:
         """Let those tasks of a batch wait again that it did not come to."""

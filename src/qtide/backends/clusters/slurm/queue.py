@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed
 from qtide.core.resources import BillingWeights, NodeKind
@@ -140,6 +140,7 @@ async def partition_kind(slurm: Slurm, partition: str | None) -> NodeKind:
 
 
 BILLED = re.compile(r"\bTRESBillingWeights=(\S+)")
+MEMORY = re.compile(r"^SelectTypeParameters\s*=.*MEMORY", re.MULTILINE)
 HIGHEST = re.compile(r"^PriorityFlags\s*=.*\bMAX_TRES\b", re.MULTILINE)
 
 
@@ -148,8 +149,11 @@ async def billing_weights(slurm: Slurm, partition: str) -> BillingWeights | None
     found = BILLED.search(await slurm.output("scontrol", "show", "partition", partition))
     if found is None or found[1] == "(null)":
         return None
-    highest = HIGHEST.search(await slurm.output("scontrol", "show", "config")) is not None
-    return BillingWeights.parse(found[1], ignore_others=True, highest=highest)
+    config = await slurm.output("scontrol", "show", "config")
+    highest = HIGHEST.search(config) is not None
+    weights = BillingWeights.parse(found[1], ignore_others=True, highest=highest)
+    # jobs are charged for memory only where Slurm hands it out
+    return weights if MEMORY.search(config) else replace(weights, memory=0.0)
 
 
 def parse_partitions(text: str) -> Iterator[tuple[NodeKind, bool]]:
