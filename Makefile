@@ -8,20 +8,23 @@ PYTHON ?= python3
 
 setup: $(STAMP)
 
-# the versions of constraints.txt; uv, inside the venv, installs them in seconds
+# the versions of constraints.txt, each with the hashes of its files, then qtide itself; uv, inside the
+# venv, installs them in seconds
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "qtide needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,oidc,postgresql,serve,twin,dev]'
+	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > $(VENV)/uv.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/uv.txt
+	@$(PY) -m uv pip install --quiet --python $(PY) --no-deps --require-hashes --requirement constraints.txt
+	@$(PY) -m uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # constraints.txt with the newest versions, for every Python that qtide supports
 update: setup
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
-	  --no-annotate --custom-compile-command 'make update' --output-file constraints.txt pyproject.toml
+	  --generate-hashes --no-annotate --custom-compile-command 'make update' --output-file constraints.txt pyproject.toml
 
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup

@@ -30,7 +30,7 @@ def equal(shots: Shots, qubits: int) -> float:
     return (counts.get("0" * qubits, 0) + counts.get("1" * qubits, 0)) / len(shots)
 
 
-@program(nodes=1)
+@program(nodes=1, payload="qpy")
 async def ghz(target: Target, most: int = 5, shots: int = 200) -> dict[str, float]:
     """How often all qubits of an entangled state were equal: always, without noise."""
     circuits = await task(prepared, target, min(most, target.qubits or most))

@@ -16,7 +16,8 @@ trap 'rm -rf "$work"' EXIT
 root=$work/root
 
 "$python" -m venv "$work/builder"
-"$work/builder/bin/pip" install --quiet --disable-pip-version-check --constraint "$source/constraints.txt" uv
+sed -n '/^uv==/,/[^\\]$/p' "$source/constraints.txt" > "$work/uv.txt"
+"$work/builder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$work/uv.txt"
 uv=$work/builder/bin/uv
 "$uv" venv --quiet --relocatable --python "$python" "$root/opt/qtide"
 "$uv" pip install --quiet --python "$root/opt/qtide/bin/python" --constraint "$source/constraints.txt" \

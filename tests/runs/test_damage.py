@@ -89,17 +89,6 @@ def test_a_damaged_driver_file_is_named(whole: Path, tmp_path: Path) -> None:
     assert "driver.json is damaged" in printed("show", "newer", "--runs", runs)
 
 
-def test_a_run_that_everybody_can_write_is_refused_unless_it_is_trusted(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its values are pickles, so whoever writes them chooses what runs."""
-    runs = shutil.copytree(whole, tmp_path / "runs")
-    (runs / "newer").chmod(0o757)
-    assert "can be written by everybody" in refused("show", "newer", "--runs", runs)
-    monkeypatch.setenv("QTIDE_TRUST_RUNS", "1")
-    assert "state: done" in printed("show", "newer", "--runs", runs)
-
-
 def test_others_never_write_into_a_new_run(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -107,3 +96,4 @@ def test_others_never_write_into_a_new_run(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert not (tmp_path / "open").stat().st_mode & 0o022
+    assert RunFolder(tmp_path / "open").distrust is None, "nor into any of its parts"

@@ -24,6 +24,7 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.service.local_service import LocalService
 from qtide.strategies.strategy import strategy_names
+from tests.interfaces.cli.inside import refused
 from tests.runs.test_crash import QTIDE, none_left
 from tests.service.serving import wait_until
 
@@ -92,8 +93,22 @@ def test_the_example_runs_on_an_ideal_and_on_a_noisy_device(tmp_path: Path) -> N
     noisy = value(tmp_path, replace(spec, qpu="noisy-star"))
     assert 0.5 < noisy["5 qubits"] < noisy["2 qubits"] < 1
     assert len(value(tmp_path, replace(spec, qpu="gate,qubits=3"))) == 2
-    with pytest.raises(UsageError, match="annealer takes no Qiskit circuit; --qpu gate, noisy-st"):
-        value(tmp_path, replace(spec, qpu="annealer"))
+
+
+def test_a_device_that_does_not_take_the_programs_payloads_is_refused_before_it_runs(
+    tmp_path: Path,
+) -> None:
+    flow = tmp_path / "flow.toml"
+    steps = '[[step]]\nname = "a"\ncommand = ["true"]\n[[step]]\nname = "b"\nquantum = "x.bqm"\n'
+    flow.write_text(f"result = 'b'\n{steps}")
+    for program, qpu, payload in (
+        (EXAMPLES / "ghz.py", "annealer", "qpy"),
+        (flow, "star", "bqm"),
+    ):
+        words = ("run", program, "--qpu", qpu, "--cluster", "local:1", "--runs", tmp_path / "runs")
+        said = refused(*words)
+        assert f"payloads are {payload}, which the {qpu} does not take; --qpu " in said
+    assert not (tmp_path / "runs").exists()
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:

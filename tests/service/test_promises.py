@@ -74,6 +74,23 @@ def test_a_promise_whose_commit_took_too_long_is_taken_back_before_anybody_hears
     assert site.rows() == []
 
 
+def test_a_promise_that_is_missed_while_it_is_written_holds_up_no_other() -> None:
+    site = Site(VirtualWorld(), {"policy": "fifo"}, commit_s=0.05)
+
+    async def main() -> None:
+        await site.open()
+        await site.world.sleep(5.0)
+        site.world.start(site.submit(Caller("ada"), 0.001, max_wait=0.1))
+        await site.world.sleep(0.008)
+        site.world.start(site.submit(Caller("bob"), 0.001, max_wait=0.03))
+        await site.settle()
+
+    site.world.run(main(), until=1e5)
+    site.check()
+    (ada,) = site.rows()
+    assert ada["started"] - ada["submitted"] < 0.06, "she waited for bob's commit"
+
+
 def test_tasks_beyond_a_quota_are_looked_at_only_when_it_has_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

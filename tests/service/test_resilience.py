@@ -9,7 +9,9 @@ import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import urllib3
@@ -18,6 +20,7 @@ from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import BackgroundTasks
+from qtide.service.apis import admission_api
 from qtide.service.local_service import QTIDE, LocalService
 from tests.service.attacking import line
 from tests.service.serving import BURSTS, Serve, wait_until
@@ -41,6 +44,38 @@ def test_a_background_task_goes_on_whatever_happens(caplog: pytest.LogCaptureFix
         world.run(main())
     assert tried == [0.0, 10.0, 11.0, 13.0, 17.0, 27.0, 37.0]
     assert len(caplog.records) == 3
+
+
+def test_a_job_that_ended_while_the_store_was_locked_is_noticed_soon_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its token is good until then; other work that fails waits for up to a minute."""
+    world, tried = VirtualWorld(), list[float]()
+
+    async def end_tokens() -> None:
+        tried.append(world.now())
+        raise sqlite3.OperationalError("database is locked")
+
+    async def no_warning(_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(admission_api, "without_effect", no_warning)
+    admission = object.__new__(admission_api.JobAdmission)
+    vars(admission).update(
+        _background=BackgroundTasks(world),
+        _plan=None,
+        _field="none",
+        _service=SimpleNamespace(configuration=None),
+        _slurm=SimpleNamespace(close=lambda: None),
+        _end_tokens=end_tokens,
+    )
+
+    async def main() -> None:
+        async with admission.life():
+            await world.sleep(600.0)
+
+    world.run(main())
+    assert max(after - before for before, after in pairwise(tried)) <= admission_api.WATCH
 
 
 def test_connections_do_not_take_the_files_that_the_service_needs(tmp_path: Path) -> None:

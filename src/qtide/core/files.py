@@ -55,12 +55,36 @@ def write_whole(file: Path, data: bytes | memoryview, mode: int | None = None) -
 
 
 def check_own(path: Path, advice: str) -> None:
-    """Refuse a path that others own or everybody can write: using it could run their code."""
+    """Refuse a path that others own or can write: using it could run their code."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
         raise UsageError(f"{path} belongs to another user (uid {found.st_uid}); {advice}")
     if found.st_mode & stat.S_IWOTH:
         raise UsageError(f"{path} can be written by everybody; take that right away: chmod o-w")
+    if found.st_mode & stat.S_IWGRP and not _private_group(found.st_gid):
+        raise UsageError(f"{path} can be written by its group; take that right away: chmod g-w")
+
+
+def _private_group(number: int) -> bool:
+    """Whether a group has this user as its only member, as on systems whose umask is 002."""
+    import grp  # seldom needed
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    own = number == user.pw_gid and group.gr_name == user.pw_name
+    return own and set(group.gr_mem) <= {user.pw_name}
+
+
+def read_regular(file: Path) -> bytes:
+    """Read a file, unless a pipe or device is in its place: such a read might never end."""
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Damaged(f"{file} cannot be read: it is not a regular file")
+        return opened.read()
 
 
 def write_json(file: Path, value: dict[str, Any]) -> None:
@@ -75,7 +99,7 @@ def read_json(file: Path) -> dict[str, Any]:
     import json
 
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(read_regular(file))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:

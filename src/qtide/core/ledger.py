@@ -17,6 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO
 
+from qtide.core.files import read_regular
+
 What = Literal["run", "phase", "held", "starting", "busy", "wait"]
 """run: the driver is running; phase: one phase of the program; held: the job holds a node or QPU
 slot; starting: the node cannot work at full speed yet, or loads modules within a task; busy: it
@@ -185,11 +187,34 @@ def read(file: Path, now: float = 0.0) -> list[Interval]:
     return list(intervals(read_events(file), now))
 
 
+TEXTS = frozenset(("job", "what", "lane", "label", "key", "note", "why"))
+OPENING, NOTE = frozenset(("job", "what", "lane")), frozenset(("job", "note", "lane"))
+"""Texts that an event has if it opens a span, or is a note."""
+
+
 def read_events(file: Path) -> Iterator[Event]:
-    """Yield the events of a ledger file; skip torn lines."""
-    for line in file.read_text().splitlines():
-        with suppress(json.JSONDecodeError):
-            yield json.loads(line)
+    """Yield the events of a ledger file."""
+    return events_of(read_regular(file).splitlines())
+
+
+def events_of(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Yield the events of a ledger's lines; skip torn ones, and those that no ledger writes."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if _is_event(event):
+                yield event
+
+
+def _is_event(found: Any) -> bool:
+    """Whether a line can be used: a file that others wrote may contain anything."""
+    if not isinstance(found, dict) or not isinstance(found.get("t"), int | float):
+        return False
+    if not isinstance(found.get("end", found.get("id", 0)), int):
+        return False
+    texts = TEXTS & found.keys()
+    needed = OPENING if "id" in found else NOTE if "note" in found else frozenset()
+    return texts >= needed and all(isinstance(found[each], str) for each in texts)
 
 
 def intervals(events: Iterable[Event], now: float = 0.0) -> Iterator[Interval]:

@@ -91,7 +91,8 @@ class Values:
         name = blake2b(raw, digest_size=16).hexdigest()
         if not (self.folder / name).exists():
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                # others never write into it, whatever the umask
+                self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
                 write_whole(self.folder / name, raw)
             except OSError as error:
                 raise QtideError(

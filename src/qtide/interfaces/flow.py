@@ -24,6 +24,8 @@ from qtide.programs.command import CommandResult, CommandTask, command
 from qtide.programs.phase import classical, quantum
 from qtide.programs.program import Program
 
+ENDINGS = {".qasm": "qasm2", ".qpy": "qpy", ".bqm": "bqm", ".json": "bqm"}
+"""Formats of payloads by the endings of their files."""
 TOP = ("files", "inputs", "nodes", "result", "step")
 TERMS = ("env", "folder", "launcher", "modules", "reads", "stdin", "stdout", "success", "wrapper")
 """Keys of a command that are passed to `command()` as they are, or with their names replaced."""
@@ -70,7 +72,18 @@ def load(path: Path) -> Program:
     parameters.append(inspect.Parameter("folder", kind, default=Path(), annotation=Path))
     play.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     play.__annotations__ = {each.name: each.annotation for each in parameters}
-    return Program(play, flow.get("nodes"))
+    return Program(play, flow.get("nodes"), payload=_first_payload(flow["step"]))
+
+
+def _first_payload(steps: list[dict[str, Any]]) -> str:
+    """The format of the first payload, by the ending of its file; empty if there is none."""
+    for step in steps:
+        if "quantum" in step:
+            words = step["quantum"] if isinstance(step["quantum"], list) else [step["quantum"]]
+            return ENDINGS.get(Path(str(words[0]).rstrip("}?")).suffix, "") if words else ""
+        if found := _first_payload(step.get("step", [])):
+            return found
+    return ""
 
 
 def _type(value: Any) -> Any:

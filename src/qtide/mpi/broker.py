@@ -171,7 +171,7 @@ class RootRecord:
 def _interrupted(runs: Path, spec: Spec) -> Checkpoint | None:
     """Return the last checkpoint of the program's newest run, if that run was interrupted."""
     for run in sorted(RunFolder.all(runs), key=lambda each: each.created, reverse=True):
-        if run.damage is not None:
+        if run.damage is not None or run.distrust is not None:  # its state is a pickle
             continue
         other = run.spec
         if (other.program, other.words, other.strategy) == (spec.program, spec.words, "mpi"):

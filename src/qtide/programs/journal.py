@@ -130,9 +130,14 @@ def records(path: Path) -> dict[str, JournalRecord]:
     """Read a journal's records without locking it; skip torn and damaged lines."""
     if not path.is_file():
         return {}
-    entries = [_entry(line) for line in path.read_bytes().split(b"\n") if line]
-    found = (JournalRecord(**entry) for entry in entries if entry and "key" in entry)
-    return {record.key: record for record in found}
+    found: dict[str, JournalRecord] = {}
+    for line in path.read_bytes().split(b"\n"):
+        entry = _entry(line)
+        if entry and "key" in entry:
+            with suppress(TypeError):  # a file that others wrote may contain anything
+                record = JournalRecord(**entry)
+                found |= {record.key: record} if isinstance(record.outcome, dict) else {}
+    return found
 
 
 def _entry_of(record: JournalRecord) -> dict[str, Any]:
@@ -150,8 +155,11 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % crc32(text):
         return None
-    entry: dict[str, Any] = json.loads(text)
-    return entry
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -28,9 +28,11 @@ class Program:
         function: Callable[..., Coroutine[Any, Any, Any]],
         nodes: int | None = None,
         needs: str = "",
+        payload: str = "",
     ) -> None:
         self.function = function
         self.nodes = nodes
+        self.payload = payload
         self.needs = Needs.parse(needs) if needs else WHOLE
         update_wrapper(self, function)
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.pretend import load, rehearse
 from qtide.core.errors import PhaseError, QtideError, own_lines
-from qtide.core.files import Locked, lock
 from qtide.core.job import JobContext
-from qtide.core.ledger import Event, Ledger, append, left_open, read_events
+from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.plugins import Plugins
 from qtide.programs.journal import TARGET, Journal, JournalRecord
 from qtide.programs.phase import Classical, Task
 from qtide.programs.replay import Replay, ReplayStep
 from qtide.runs.earlier import recall, recorded, remember
-from qtide.runs.folder import Call, RunFolder
-from qtide.runs.open_site import is_virtual, leases, opened, world_for
+from qtide.runs.folder import Call, RunFolder, close_open_spans
+from qtide.runs.open_site import is_service, is_virtual, leases, opened, world_for
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.static import Static
@@ -146,8 +143,9 @@ async def drive(
     program = call.program
     with closing(Journal(run.journal, program.name)) as journal:
         target = None
-        if program.wants_target:
+        if program.wants_target or (program.payload and is_service(spec.qpu)):
             target = await journaled_target(journal, site.qpu.describe)
+            target.check(program.payload)
         with (
             closing(call.prepare(seed=spec.seed, folder=run.path, target=target)) as playing,
             closing(Ledger(run.name, world.now, run.ledger)) as ledger,
@@ -283,39 +281,3 @@ def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
         return Task(load, (task.function,), **terms)
     called = (task.function, task.args, task.kwargs)
     return Task(rehearse, called, limit=task.limit, **terms)
-
-
-def close_open_spans(run: RunFolder) -> None:
-    """Close spans a dead driver left open in the ledger, if the cluster knows when they ended."""
-    with suppress(OSError, QtideError, Locked):
-        open_spans = _open_spans(run)
-        if not open_spans or run.state == "running":
-            return
-        spec = run.spec
-        kind = CLUSTERS.load(spec.cluster.partition(":")[0])
-        jobs = {number: int(event["label"]) for number, event in open_spans.items()}
-        known = kind.ends(set(jobs.values()), run.created)
-        ends = [
-            {"t": max(event["t"], known[jobs[number]] / spec.time_scale), "end": number}
-            for number, event in open_spans.items()
-            if jobs[number] in known
-        ]
-        file = os.open(run.journal, os.O_RDONLY)
-        try:
-            lock(file)
-            if ends and _open_spans(run) == open_spans:  # no other driver has taken over
-                append(run.ledger, ends)
-        finally:
-            os.close(file)
-
-
-def _open_spans(run: RunFolder) -> dict[int, Event]:
-    """Open "held" spans whose label is the id of a cluster job."""
-    if not run.ledger.exists():
-        return {}
-    found = left_open(read_events(run.ledger))
-    return {
-        number: event
-        for number, event in found.items()
-        if event["what"] == "held" and event.get("label", "").isdecimal()
-    }

@@ -13,17 +13,20 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from qtide.core.errors import UsageError
+from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Damaged, Locked, check_own, lock, read_json, write_json
-from qtide.core.ledger import Interval, Note, notes, read, read_events
-from qtide.core.values import Packed, Unstorable, Values
-from qtide.programs.arguments import parse
-from qtide.programs.program import Playing, Program, load
+from qtide.core.ledger import Event, Interval, Note, append, left_open, notes, read, read_events
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 
+if TYPE_CHECKING:  # commands that only look at runs are faster without
+    from qtide.core.values import Values
+    from qtide.programs.program import Playing, Program
+
+NAME = "call.json"
+"""File name of a call made from Python."""
 WARM_UP = "warm-up"
 """Folder name of a comparison's warm-up run."""
 
@@ -71,18 +74,36 @@ class RunFolder:
         `last` is the newest run.
         """
         if name == "last":
-            return _newest(root).trusted()
+            return _newest(root)
         for path in (root / name, Path(name)):
             if (path / "run.json").is_file():
-                return RunFolder(path).trusted()
-        found = root / unique(name, RunFolder.names(root), "run", f"in {root}")
-        return RunFolder(found).trusted()
+                return RunFolder(path)
+        return RunFolder(root / unique(name, RunFolder.names(root), "run", f"in {root}"))
+
+    @cached_property
+    def distrust(self) -> str | None:
+        """Why this user does not let the run execute code; None if they do.
+
+        Its values are pickles, and its description names a program to import and a driver to stop:
+        whoever can write them chooses what happens. Its other files are only data.
+        """
+        if os.environ.get(TRUST) == "1":
+            return None
+        advice = f"what it contains may run code; if you trust them: {TRUST}=1 qtide …"
+        files = [self.path / name for name in ("run.json", NAME, "journal", "value.json")]
+        values = self.path / "values"
+        try:
+            for each in (self.path, *files, values, *(values.iterdir() if values.is_dir() else ())):
+                with suppress(FileNotFoundError):
+                    check_own(each, advice)
+        except (UsageError, OSError) as error:
+            return str(error)
+        return None
 
     def trusted(self) -> RunFolder:
-        """Return this run; refuse it if others could have put code into its pickled values."""
-        if os.environ.get(TRUST) != "1":
-            advice = f"what it contains may run code; if you trust them: {TRUST}=1 qtide …"
-            check_own(self.path, advice)
+        """Return this run; refuse it if others could have put code into it."""
+        if self.distrust is not None:
+            raise UsageError(self.distrust)
         return self
 
     @staticmethod
@@ -149,7 +170,7 @@ class RunFolder:
     @property
     def finished_phases(self) -> int:
         """Number of phases in the journal: one per line, after the line with the program's name."""
-        if not self.journal.exists():
+        if not self.journal.is_file():
             return 0
         kept = self.journal.read_bytes()
         return max(0, kept.count(b"\n") - kept.count(b' {"key": "choice ') - 1)
@@ -166,8 +187,10 @@ class RunFolder:
 
     @property
     def values(self) -> Values:
-        """The folder of large results."""
-        return Values(self.path / "values")
+        """The folder of large results; whoever unpacks them has to trust the run."""
+        from qtide.core.values import Values
+
+        return Values(self.trusted().path / "values")
 
     @property
     def presence(self) -> Presence:
@@ -184,7 +207,7 @@ class RunFolder:
             return "failed" if "error" in end else "done"
         if self.presence.cancel_requested:
             return "cancelled"
-        return "interrupted" if self.journal.exists() else "new"
+        return "interrupted" if self.journal.is_file() else "new"
 
     @property
     def end(self) -> dict[str, Any] | None:
@@ -202,12 +225,16 @@ class RunFolder:
 
     def keep_value(self, value: Any) -> None:
         """Store the program's return value itself, in addition to its JSON form."""
+        from qtide.core.values import Unstorable
+
         with suppress(Unstorable):
             write_json(self._value, self.values.pack(value).as_json())
 
     @property
     def value(self) -> Any:
         """The program's return value; its JSON form if the value could not be stored."""
+        from qtide.core.values import Packed
+
         try:
             return self.values.unpack(Packed.from_json(read_json(self._value)))
         except FileNotFoundError:
@@ -224,11 +251,11 @@ class RunFolder:
     def intervals(self) -> list[Interval]:
         """Intervals in the ledger; while the run is active, open spans last until now."""
         now = self._now() if self._locked() else 0.0
-        return read(self.ledger, now) if self.ledger.exists() else []
+        return read(self.ledger, now) if self.ledger.is_file() else []
 
     def notes(self) -> list[Note]:
         """The strategy's decisions and their reasons."""
-        return list(notes(read_events(self.ledger))) if self.ledger.exists() else []
+        return list(notes(read_events(self.ledger))) if self.ledger.is_file() else []
 
     def _now(self) -> float:
         """Current time on the run's clock."""
@@ -238,7 +265,7 @@ class RunFolder:
 
     def _locked(self) -> bool:
         """Whether a driver holds the journal."""
-        if not self.journal.exists():
+        if not self.journal.is_file():
             return False
         file = os.open(self.journal, os.O_RDONLY)
         try:
@@ -248,6 +275,44 @@ class RunFolder:
         finally:
             os.close(file)
         return False
+
+
+def close_open_spans(run: RunFolder) -> None:
+    """Close spans a dead driver left open in the ledger, if the cluster knows when they ended."""
+    with suppress(OSError, QtideError, Locked):
+        open_spans = _open_spans(run)
+        if not open_spans or run.state == "running" or run.distrust is not None:
+            return
+        from qtide.backends.clusters.kind import CLUSTERS  # seldom needed
+
+        spec = run.spec
+        kind = CLUSTERS.load(spec.cluster.partition(":")[0])
+        jobs = {number: int(event["label"]) for number, event in open_spans.items()}
+        known = kind.ends(set(jobs.values()), run.created)
+        ends = [
+            {"t": max(event["t"], known[jobs[number]] / spec.time_scale), "end": number}
+            for number, event in open_spans.items()
+            if jobs[number] in known
+        ]
+        file = os.open(run.journal, os.O_RDONLY)
+        try:
+            lock(file)
+            if ends and _open_spans(run) == open_spans:  # no other driver has taken over
+                append(run.ledger, ends)
+        finally:
+            os.close(file)
+
+
+def _open_spans(run: RunFolder) -> dict[int, Event]:
+    """Open "held" spans whose label is the id of a cluster job."""
+    if not run.ledger.is_file():
+        return {}
+    found = left_open(read_events(run.ledger))
+    return {
+        number: event
+        for number, event in found.items()
+        if event["what"] == "held" and event.get("label", "").isdecimal()
+    }
 
 
 def open_ended(run: RunFolder) -> str:
@@ -307,10 +372,6 @@ def _make_unused(root: Path, name: str) -> Path:
     raise AssertionError("numbers have no end")
 
 
-NAME = "call.json"
-"""File name of a call made from Python."""
-
-
 @dataclass(frozen=True)
 class Call:
     """A program and its arguments."""
@@ -325,6 +386,8 @@ class Call:
 
     def keep(self, folder: Path, values: Values) -> None:
         """Store the call with its run; the program itself only if it cannot be imported."""
+        from qtide.core.values import Unstorable
+
         program = None if importable(self.program) else self.program
         try:
             packed = values.pack((program, self.args, self.kwargs), by_value=True)
@@ -339,6 +402,9 @@ class Call:
     @staticmethod
     def read(folder: Path, values: Values, spec: Spec) -> Call:
         """Read the call of a run created earlier or on the command line."""
+        from qtide.programs.arguments import parse
+        from qtide.programs.program import load
+
         if spec.session:
             raise UsageError(
                 f"{folder.name} is a session, not a program: start its script {spec.program} again"
@@ -367,6 +433,8 @@ def created(root: Path, name: str, spec: Spec, call: Call | None = None) -> RunF
 
 def _kept(folder: Path, values: Values) -> tuple[Program | None, Sequence[Any], Mapping[str, Any]]:
     """Read what `keep` stored; the program is None if it can be imported."""
+    from qtide.core.values import Packed
+
     entry = read_json(folder / NAME)
     sys.path += [place for place in entry.pop("path", ()) if place not in sys.path]
     try:

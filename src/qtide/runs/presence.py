@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import socket
-from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.files import Damaged, read_json, write_json
-from qtide.core.world.world import Future, World
+
+if TYPE_CHECKING:  # commands that only look at runs are faster without
+    from qtide.core.world.world import Future, World
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class Presence:
 
         The process may be a job of the cluster it was launched on, or of the run's cluster.
         """
+        from qtide.backends.clusters.kind import CLUSTERS  # only drivers need it
+
         self._cancel.unlink(missing_ok=True)
         place = {"host": socket.gethostname(), "pid": os.getpid(), "cluster": None, "job": None}
         for name in filter(None, (os.environ.get(LAUNCHED_BY), cluster)):
@@ -86,6 +88,8 @@ class Presence:
 
         Raises CancelledError if a user asks to cancel the run.
         """
+        from asyncio import CancelledError
+
         if world.is_virtual:  # it ends before a user could cancel it
             return await work
         task = world.start(work)

@@ -14,7 +14,7 @@ from qtide.core.options import Declared, NoOptions, declared
 from qtide.core.plugins import Plugins
 from qtide.programs.arguments import value_of
 from qtide.programs.program import Program
-from qtide.runs.settings import Settings
+from qtide.runs.settings import COMMAND_LINES, Settings
 from qtide.runs.spec import Spec
 from qtide.runs.start import ADVISERS
 from qtide.strategies.strategy import STRATEGIES
@@ -171,7 +171,7 @@ class RunOptions:
         chosen = list(self._chosen(several=several))
         mine = distinct(chosen, {*CORE, *self.own})
         self._refuse_unknown(chosen, mine)
-        self._settings.announce((self.command,))
+        self._settings.refuse_command_lines((self.command,), COMMAND_LINES)
         options = {name: plugin_value(each, self.find(name)) for name, (_, each) in mine.items()}
         return Spec(program, options=options, **self._core(several=several), **more)
 

@@ -6,7 +6,6 @@ command. The current folder's file takes precedence, entry by entry.
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from qtide.core.errors import UsageError
-from qtide.core.files import check_own, config_folder
+from qtide.core.files import (
+    Damaged,
+    check_own,
+    config_folder,
+    read_json,
+    state_folder,
+    write_json,
+)
 
 NAME = "qtide.toml"
 FOLDER_FILE = "folder file"
-COMMAND_LINES = ("wrapper", "launcher", "modules", "salloc")
+COMMAND_LINES = ("wrapper", "launcher", "modules", "salloc", "driver_option", "cc", "fc")
 """Options whose values become words of command lines."""
+ALLOWED = "allowed.json"
+"""Which command lines of which folders' files the user has allowed, in the state folder."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,21 @@ class File:
             tables.append(inner if isinstance(inner, dict) else {})
         found = (table[option] for table in reversed(tables) if option in table)
         return next((value for value in found if not isinstance(value, dict)), None)
+
+    def command_lines(self) -> list[list[Any]]:
+        """All entries that are words of command lines, each as its full name and its value."""
+        return [list(each) for each in _command_lines(self.entries)]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the user has allowed the command lines of this file, as they are now."""
+        return _allowed().get(str(self.path.resolve())) == self.command_lines()
+
+    def allow(self) -> None:
+        """Remember that the user allows the command lines of this file, as they are now."""
+        state_folder().mkdir(parents=True, exist_ok=True)
+        known = _allowed() | {str(self.path.resolve()): self.command_lines()}
+        write_json(state_folder() / ALLOWED, known)
 
 
 @dataclass(frozen=True)
@@ -64,15 +87,20 @@ class Settings:
         found = ((each.find(command, option), each) for each in self.files)
         return next(((value, file) for value, file in found if value is not None), None)
 
-    def announce(self, command: Sequence[str]) -> None:
-        """Say which words of command lines the current folder's file sets: it may be a stranger's.
+    def refuse_command_lines(self, command: Sequence[str], known: Collection[str]) -> None:
+        """Refuse options of a command that would run what the current folder's file names.
 
         A user who enters a folder that came from elsewhere has not read its files.
         """
         for option in COMMAND_LINES:
-            found = self.find(command, option)
-            if found is not None and found[1].source == FOLDER_FILE:
-                sys.stderr.write(f"{found[1].path} sets {option} = {found[0]!r}\n")
+            found = self.find(command, option) if option in known else None
+            if found is None or found[1].source != FOLDER_FILE or found[1].allowed:
+                continue
+            raise UsageError(
+                f"{found[1].path} sets {option} = {found[0]!r}, which runs as a command; if you "
+                f"trust this folder, allow it once: qtide config --allow (or move it to "
+                f"{config_folder() / NAME})"
+            )
 
     def defaults(self, command: Any, *names: str) -> dict[str, Any]:
         """Defaults for a command's options, and those of its subcommands, from the files."""
@@ -116,6 +144,21 @@ def unknown(file: File, key: str, what: str, known: Collection[str]) -> UsageErr
     near = get_close_matches(key, known, 1)
     advice = f"did you mean {near[0]!r}?" if near else "remove it"
     return UsageError(f"{file.path}: {what}; {advice}")
+
+
+def _command_lines(table: dict[str, Any], *names: str) -> Iterator[tuple[str, Any]]:
+    for key, value in sorted(table.items()):
+        if isinstance(value, dict):
+            yield from _command_lines(value, *names, key)
+        elif key in COMMAND_LINES:
+            yield ".".join((*names, key)), value
+
+
+def _allowed() -> dict[str, Any]:
+    try:
+        return read_json(state_folder() / ALLOWED)
+    except (FileNotFoundError, Damaged):
+        return {}
 
 
 def _read(path: Path, source: str) -> File:

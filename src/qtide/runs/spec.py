@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qtide.backends.clusters.kind import Setting
 from qtide.core.files import Damaged, read_json, write_json
-from qtide.core.job import CommandSettings
 from qtide.core.resources import WHOLE, Needs
+
+if TYPE_CHECKING:  # commands that only look at runs are faster without
+    from qtide.backends.clusters.kind import Setting
+    from qtide.core.job import CommandSettings
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,15 @@ class Spec:
 
     def setting(self) -> Setting:
         """Settings for the run's cluster."""
+        from qtide.backends.clusters.kind import Setting
+
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)
 
     @property
     def commands(self) -> CommandSettings:
         """Settings for the run's commands."""
+        from qtide.core.job import CommandSettings
+
         return CommandSettings(self.modules, self.wrapper, self.launcher)
 
     def default_needs(self, of_program: Needs = WHOLE) -> Needs:

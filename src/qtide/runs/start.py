@@ -17,7 +17,7 @@ from qtide.programs.program import load
 from qtide.runs.driver import engine_of
 from qtide.runs.earlier import with_precedent
 from qtide.runs.folder import Call, RunFolder, created, stamp
-from qtide.runs.open_site import check_site
+from qtide.runs.open_site import check_site, is_service
 from qtide.runs.presence import LAUNCHED_BY
 from qtide.runs.spec import Spec
 
@@ -59,8 +59,20 @@ def check(spec: Spec, call: Call | None = None) -> str:
     if call is None:
         program = load(spec.program)
         call = Call(program, *parse(program, spec.words))
+    _check_device(call.program.payload, spec)
     call.prepare(seed=spec.seed, folder=Path(), target=None).close()
     return call.program.name
+
+
+def _check_device(payload: str, spec: Spec) -> None:
+    """Refuse a named device that does not take the program's payloads; a service is asked later."""
+    if not payload or spec.qpu == Spec.qpu or is_service(spec.qpu):
+        return
+    from qtide.backends.client.target import Target  # loads the devices
+    from qtide.backends.devices.device import choice
+
+    chosen = choice(spec.qpu)
+    Target(chosen.device.name, chosen.kind, chosen.device.properties()).check(payload)
 
 
 def create(spec: Spec, runs: Path, name: str = "", call: Call | None = None) -> RunFolder:

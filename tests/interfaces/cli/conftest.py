@@ -9,6 +9,7 @@ import pytest
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder with an empty home, 80 columns wide."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("QTIDE_RUNS", "QTIDE_URL", "QTIDE_TOKEN"):
         monkeypatch.delenv(name, raising=False)

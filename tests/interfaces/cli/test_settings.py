@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qtide.core.errors import UsageError
+from qtide.runs.run_options import RunOptions
 from tests.interfaces.cli.inside import called, printed, refused
 
 
@@ -38,15 +41,38 @@ def test_the_present_folders_file_takes_precedence_entry_by_entry(here: Path) ->
     assert kept == ("simulated", "elastic", 5, "time")
 
 
-def test_words_of_command_lines_from_the_present_folder_are_announced(here: Path) -> None:
-    """The folder may come from elsewhere; the user's own file needs no announcement."""
+def test_command_lines_of_the_present_folder_run_only_once_they_are_allowed(here: Path) -> None:
+    """The folder may come from elsewhere; the user's own file needs no word."""
     user_file(here, 'modules = "gcc/13"\n')
-    (here / "qtide.toml").write_text('wrapper = "nice"\n')
-    words = ("run", "synthetic", "--iterations", "1", "--cluster", "simulated", "--name", "it")
-    assert "qtide.toml sets wrapper = 'nice'" in called(*words).stderr
-    assert "gcc/13" not in called(*words).stderr
+    mark = here / "mark"
+    attack = f'["sh", "-c", "touch {mark}"]'
+    (here / "qtide.toml").write_text(f'wrapper = "nice"\n[run]\nsalloc = {attack}\n')
+    words = ("run", "synthetic", "--iterations", "1", "--name", "it", "--cluster")
+    assert "qtide.toml sets wrapper = 'nice', which runs as a command" in refused(*words, "local")
+    with pytest.raises(UsageError, match="qtide config --allow"):
+        RunOptions("run", {}).spec("synthetic")
+    assert "there is no run" in printed("list"), "what runs no command is not refused"
+    assert "allowed: run.salloc" in printed("config", "--allow")
+    printed(*words, "simulated")
     spec = json.loads((here / "qtide-runs" / "it" / "run.json").read_text())
     assert (spec["wrapper"], spec["modules"]) == ("nice", "gcc/13")
+    (here / "qtide.toml").write_text(f'wrapper = "nice"\nsalloc = {attack}\n')
+    assert "config --allow" in refused(*words, "slurm"), "it has changed since it was allowed"
+    assert "nothing to allow" in refused("--config", "qtide.toml", "config", "--allow")
+    (here / "qtide.toml").write_text("cc = 'touch mark'\n")
+    assert "sets cc" in refused("mpi", "build", "x.c", "--to", "x")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("reader", ["list", "run", "devices"])
+def test_a_file_of_others_in_the_present_folder_is_not_obeyed(here: Path, reader: str) -> None:
+    (here / "qtide.toml").write_text("seed = 1\n")
+    (here / "qtide.toml").chmod(0o666)
+    assert "can be written by everybody" in refused(reader)
+    if os.geteuid() == 0:
+        (here / "qtide.toml").chmod(0o644)
+        os.chown(here / "qtide.toml", 12345, 12345)
+        assert "belongs to another user" in refused(reader)
 
 
 def test_a_named_file_replaces_both(here: Path) -> None:
@@ -117,9 +143,3 @@ def test_the_example_of_the_documentation_works(here: Path) -> None:
     (here / "qtide.toml").write_text(example)
     assert holds("config", "compare")["jobs"] == ([1, 2], "folder file")
     assert "folder file: " in printed("config")
-
-
-def test_a_file_that_everybody_can_write_is_not_obeyed(here: Path) -> None:
-    (here / "qtide.toml").write_text('salloc = ["sh", "-c", "id"]\n')
-    (here / "qtide.toml").chmod(0o666)
-    assert "qtide.toml can be written by everybody" in refused("list")

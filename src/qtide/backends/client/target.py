@@ -49,6 +49,14 @@ class Target:
         """The limits on `shots`, `circuits`, `variables` and so on of one payload."""
         return dict(self.properties.get("most", {}))
 
+    def check(self, payload: str) -> None:
+        """Refuse the device for a program whose payloads have this format; empty is unknown."""
+        if payload and payload not in self.formats:
+            raise UsageError(
+                f"the program's payloads are {payload}, which the {self.name} does not take"
+                f"{takers(payload)}"
+            )
+
     def qiskit(self) -> Any:
         """The `qiskit.transpiler.Target` that Qiskit's transpiler takes as `target`."""
         try:

@@ -54,7 +54,7 @@ def cancel(
     if task is None and forget:
         raise UsageError(f"{name!r} is a run; --forget is for tasks at the service")
     if task is None:
-        _cancel_run(RunFolder.find(runs, name), json_wanted=json)
+        _cancel_run(RunFolder.find(runs, name).trusted(), json_wanted=json)
     elif forget:
         _forget_task(task, json_wanted=json)
     else:

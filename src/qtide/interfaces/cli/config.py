@@ -16,7 +16,7 @@ from qtide.interfaces.cli.main import COMMANDS, check, leaves, load
 from qtide.interfaces.cli.run import ProgramCommand
 from qtide.interfaces.cli.service import show_rows
 from qtide.runs.run_options import others
-from qtide.runs.settings import NAME, File, Settings, option_name, options_of
+from qtide.runs.settings import FOLDER_FILE, NAME, File, Settings, option_name, options_of
 
 UNCONFIGURED = ("json", "install_completion", "show_completion")
 """Options that cannot be set in a file."""
@@ -32,6 +32,10 @@ def config(
             autocompletion=lambda: list(COMMANDS),
         ),
     ] = "",
+    allow: Annotated[
+        bool,
+        typer.Option("--allow", help="Allow the command lines in this folder's qtide.toml."),
+    ] = False,
     json: shared_options.Json = False,
 ) -> None:
     """Show the options that apply here, and where each comes from.
@@ -42,6 +46,9 @@ def config(
         raise UsageError(f"there is no command {command!r}; there are: {', '.join(COMMANDS)}")
     assert context.parent is not None
     settings = Settings.read(context.parent.params.get("config"))
+    if allow:
+        _allow(settings, json_wanted=json)
+        return
     names = [command] if command else [each for each in COMMANDS if each != "config"]
     rows = _merged(row for name in names for row in _rows(name, settings))
     if json:
@@ -51,6 +58,20 @@ def config(
     show_rows(texts, "the command has no options")
     for line in _places(settings):
         say(line)
+
+
+def _allow(settings: Settings, *, json_wanted: bool) -> None:
+    """Allow what the current folder's file sets; once it changes, it is refused again."""
+    found = [each for each in settings.files if each.source == FOLDER_FILE]
+    lines = [line for file in found for line in file.command_lines()]
+    if not lines:
+        raise UsageError(f"no {NAME} in this folder sets a command line: nothing to allow")
+    found[0].allow()
+    if json_wanted:
+        as_json({"file": str(found[0].path.absolute()), "allowed": dict(lines)})
+        return
+    for name, value in lines:
+        say(f"allowed: {name} = {value!r}")
 
 
 def _rows(name: str, settings: Settings) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import typer
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, say
+from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.run import takes_spec
 from qtide.interfaces.cli.service import Everybody, Url, client, moment
@@ -41,6 +41,8 @@ def ro_crate(
 
     found = RunFolder.find(runs, run)
     written = export_crate(found, output or Path(f"{found.name}-crate"), licence)
+    if found.distrust is not None:
+        warn(f"its program and the results of its phases are left out: {found.distrust}")
     if json:
         as_json({"run": found.name, "crate": str(written)})
         return

@@ -110,8 +110,6 @@ def main(words: list[str] | None = None) -> None:
     if words == ["--version"]:
         sys.stdout.write(f"qtide {__version__}\n")
         return
-    from asyncio import CancelledError
-
     try:
         application()(words, prog_name="qtide")
     except QtideError as error:
@@ -123,7 +121,10 @@ def main(words: list[str] | None = None) -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror}; finished work is kept", 1)
-    except CancelledError:
+    except BaseException as error:
+        loaded = sys.modules.get("asyncio")  # most commands do not need it, and it is slow to load
+        if loaded is None or not isinstance(error, loaded.CancelledError):
+            raise
         _end(
             "interrupted; nodes and QPU were given back; continue with: qtide resume last",
             INTERRUPTED,
@@ -188,6 +189,8 @@ class Commands(PlainGroup):
         with _unless_complete(ctx):
             if settings.files:
                 check(settings, name, command)
+                for path, leaf in leaves(command, name):
+                    settings.refuse_command_lines(path, _names(leaf))
         ctx.default_map = {name: settings.defaults(command, name)}
         return name, command, words
 

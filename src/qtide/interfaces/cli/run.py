@@ -126,7 +126,7 @@ def resume(
     if device:
         resume_device(device, url, json_wanted=json)
         return
-    folder = _found(runs, run, url)
+    folder = _found(runs, run, url).trusted()
     if folder.state == "done":
         warn(f"{folder.name} is done already; its result comes from the journal")
     play_one(folder, json_wanted=json)
@@ -448,7 +448,6 @@ def _with_options(
                 name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
             }
             terms = {name: given.pop(name) for name in core}
-            settings.announce(context.command_path.split()[1:])
             command(Spec(located(program), context.args, options=shared_options, **terms), **given)
 
     parameters = [

@@ -15,7 +15,6 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, show_table, warn
 from qtide.interfaces.python.description import describe, reported, write_report
 from qtide.interfaces.report.decisions import headline, remarks
-from qtide.runs.comparison import damages, read_cases
 from qtide.runs.folder import RunFolder
 from qtide.runs.presence import where
 
@@ -140,6 +139,8 @@ def report(
 
     Example: qtide report last
     """
+    from qtide.runs.comparison import damages, read_cases  # to show a run takes less without
+
     folder = reported(run, runs)
     made = write_report(folder)
     for sentence in damages(folder):

@@ -85,7 +85,7 @@ class Crate:
         )
         performed = [steps.add(each) for each in self._executions]
         self._organise(action, [each.control for each in performed])
-        own = [self._copy(name, self.run.path / name, told) for name, told in RUN_FILES.items()]
+        own = [self._own_file(name, told) for name, told in RUN_FILES.items()]
         self._parts += [workflow, result, *filter(None, own), *steps.files]
         actions = [action, *(each.action for each in performed)]
         self.graph.extend(root, hasPart=self._parts, mentions=actions)
@@ -260,6 +260,12 @@ class Crate:
             "startTime": self._history.moment(first),
             "endTime": self._history.moment(last),
         }
+
+    def _own_file(self, name: str, told: str) -> Ref | None:
+        """Copy a file of the run; a link in the folder of others may lead to this user's files."""
+        file = self.run.path / name
+        linked = file.is_symlink() and self.run.distrust is not None
+        return None if linked else self._copy(name, file, told)
 
     def _copy(self, name: str, path: Path, told: str) -> Ref | None:
         if not path.is_file():

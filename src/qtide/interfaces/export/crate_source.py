@@ -36,10 +36,11 @@ class ProgramSource:
 def source_of(run: RunFolder) -> ProgramSource:
     """Return the source of a run's program or a session's script.
 
-    If the source is gone, return the command line instead.
+    If the source is gone, or the run is another user's, return the command line instead.
     """
     spec = run.spec
     try:
+        run.trusted()  # its description names files to read, and a program to import
         if spec.session:
             script = Path(spec.program)
             return ProgramSource(script.stem, script.name, script.read_text())
@@ -52,7 +53,8 @@ def source_of(run: RunFolder) -> ProgramSource:
         return ProgramSource(call.program.name, file, text, summary, arguments)
     except Exception:  # importing a user's program may raise anything
         command = " ".join([spec.program, *spec.words])
-        text = f"The source was missing when this record was made. The run was: {command}\n"
+        reason = "missing" if run.distrust is None else "not read, as it is another user's,"
+        text = f"The source was {reason} when this record was made. The run was: {command}\n"
         name = Path(spec.program).stem
         return ProgramSource(name, "program.txt", text, "", {"arguments": spec.words})
 
@@ -76,7 +78,7 @@ def devices_of(run: RunFolder, names: Iterable[str]) -> dict[str, dict[str, Any]
     target = records(run.journal).get(TARGET)
     known = [] if target is None else [target.outcome]
     with suppress(QtideError):  # the service or the device's package is gone
-        known = [*_present_devices(run.spec.qpu), *known]
+        known = [*_present_devices(run.trusted().spec.qpu), *known]
     return found | {each["name"]: each for each in known if each["name"] in found}
 
 

@@ -232,7 +232,7 @@ class RunHistory:
             key = span.key or str(number)  # ledgers of older runs have no keys
             record = self._records.get(key) if last[key] == number else None
             choice = self._records.get(choice_of(key))
-            why = "" if choice is None else str(choice.outcome["why"])
+            why = "" if choice is None else str(choice.outcome.get("why"))
             yield Execution(number, key, span, self._busy(span), record, why)
 
     def result(self, execution: Execution) -> Any:

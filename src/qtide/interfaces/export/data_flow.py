@@ -48,7 +48,7 @@ class PhaseInputs:
 
 def data_flow(run: RunFolder) -> dict[str, PhaseInputs]:
     """Return the inputs of each phase by key; empty if the program cannot be replayed."""
-    if run.spec.session or not run.journal.exists():
+    if run.spec.session or not run.journal.is_file():
         return {}
     try:
         with (

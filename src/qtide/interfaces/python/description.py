@@ -9,19 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.metrics import Metrics, Panel, measure
 from qtide.interfaces.report.decisions import decisions
-from qtide.runs.comparison import Case, notes, read_cases, verdicts
-from qtide.runs.driver import close_open_spans
-from qtide.runs.folder import RunFolder, unique
+from qtide.runs.folder import RunFolder, close_open_spans, unique
 from qtide.runs.presence import where
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to show a run takes less without
     from qtide.interfaces.report.run_report import Report
+    from qtide.runs.comparison import Case
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "decisions": _decisions(run, min((span.start for span in spans), default=0.0)),
         "spec": asdict(run.spec),
     }
-    return found | _interruption(run, state) | _accounts(run, metrics, _given_back(spans))
+    return found | _interruption(run, state) | _accounts(run, metrics, spans)
 
 
 def _unknown(spans: Iterable[Interval]) -> list[str]:
@@ -78,15 +75,24 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
 
 def _site_state(driver: dict[str, Any]) -> str:
     """Return the cluster's state of a driver that is its job; empty if it does not answer."""
+    from qtide.backends.clusters.kind import CLUSTERS
+
     name = driver["cluster"]
     state = CLUSTERS.load(name).driver_state(driver["job"]) if name else None
     return f" ({name.capitalize()}'s state of its job: {state})" if state else ""
 
 
-def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
+def _accounts(run: RunFolder, metrics: Metrics, spans: Sequence[Interval]) -> dict[str, Any]:
     """Return what the cluster charges for a run and what the run held, or why it is unknown."""
+    if not any(span.what == "held" and span.label.isdecimal() for span in spans):
+        return {}  # it had no job of a cluster
+    from qtide.backends.clusters.kind import CLUSTERS
+    from qtide.core.job import JobContext
+    from qtide.core.values import NullValues
+
+    ended = _given_back(spans)
     kind = run.spec.cluster.partition(":")[0]
-    job = JobContext(run.name, Ledger(run.name, time.time), run.values)
+    job = JobContext(run.name, Ledger(run.name, time.time), NullValues())
     try:
         scale, since = run.spec.time_scale, run.created
         found = CLUSTERS.load(kind).accounts(job, metrics, scale, since, ended)
@@ -97,6 +103,8 @@ def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, An
 
 def write_report(folder: Path) -> Report:
     """Write report.html and the timelines (PNG, SVG) into the folder."""
+    from qtide.runs.comparison import read_cases
+
     for each in RunFolder.all(folder):
         close_open_spans(each)
     cases = read_cases(folder)
@@ -108,6 +116,7 @@ def write_report(folder: Path) -> Report:
 def comparison_report(folder: Path, cases: Sequence[Case]) -> Report:
     """Write the page and the pictures of a comparison."""
     from qtide.interfaces.report.run_report import Group, write_report  # matplotlib is heavy
+    from qtide.runs.comparison import notes, verdicts
 
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:

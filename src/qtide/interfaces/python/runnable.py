@@ -138,7 +138,7 @@ def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = Non
     """
     if isinstance(run, Run):
         run = run.folder
-    return driven(RunFolder.find(RunOptions("resume", {"runs": runs}).runs, str(run)))
+    return driven(RunFolder.find(RunOptions("resume", {"runs": runs}).runs, str(run)).trusted())
 
 
 T = TypeVar("T")
@@ -152,8 +152,9 @@ class Runnable(Program, Generic[P, T]):
         function: Callable[P, Coroutine[Any, Any, T]],
         nodes: int | None = None,
         needs: str = "",
+        payload: str = "",
     ) -> None:
-        super().__init__(function, nodes, needs)
+        super().__init__(function, nodes, needs, payload)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         """Call the function itself; the coroutine can be awaited in another program."""
@@ -212,18 +213,21 @@ class Using(Generic[P, T]):
 def program(function: Callable[P, Coroutine[Any, Any, T]], /) -> Runnable[P, T]: ...
 @overload
 def program(
-    *, nodes: int | None = None, needs: str = ""
+    *, nodes: int | None = None, needs: str = "", payload: str = ""
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
-def program(function: Any = None, /, *, nodes: int | None = None, needs: str = "") -> Any:
+def program(
+    function: Any = None, /, *, nodes: int | None = None, needs: str = "", payload: str = ""
+) -> Any:
     """Mark an async function as a hybrid program.
 
     `nodes` is the maximum it can use; `needs` is what each of its tasks needs that does not say so
-    itself, as in `"cores=4"`.
+    itself, as in `"cores=4"`; `payload` is the format of its payloads, as in `"qpy"`: a device that
+    does not take it is refused before anything runs.
     """
 
     def mark(marked: Any) -> Runnable[..., Any]:
         if not inspect.iscoroutinefunction(marked):
             raise TypeError(f"a program is an async function; {marked!r} is not: write `async def`")
-        return Runnable(marked, nodes, needs)
+        return Runnable(marked, nodes, needs, payload)
 
     return mark if function is None else mark(function)

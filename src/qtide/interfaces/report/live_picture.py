@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
-from qtide.core.ledger import Event, Interval, intervals
+from qtide.core.ledger import Event, Interval, events_of, intervals
 from qtide.core.log import printable
 from qtide.runs.folder import RunFolder
 
@@ -53,13 +52,11 @@ class LedgerReader:
 
     def read(self) -> list[Event]:
         """All events so far; a line that is still being written waits for the next call."""
-        if self._file is None and self._run.ledger.exists():
+        if self._file is None and self._run.ledger.is_file():
             self._file = self._run.ledger.open("rb")
         if self._file is not None:
             *lines, self._torn = (self._torn + self._file.read()).split(b"\n")
-            for line in lines:
-                with suppress(json.JSONDecodeError):
-                    self.events.append(json.loads(line))
+            self.events += events_of(lines)
         return self.events
 
     def close(self) -> None:

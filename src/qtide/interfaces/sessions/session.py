@@ -118,6 +118,7 @@ def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
         return RunFolder.create(runs, name or f"session-{stamp()}", spec)
     if not found.spec.session:
         raise UsageError(f"{found.path} is a run of a program: give the session another name")
+    found.trusted()
     spec.write(found.path / "run.json")
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from qtide.core.forecasts import Outlook
 from qtide.service.configuration import MaintenanceWindow
@@ -70,9 +71,19 @@ class DeviceQueue:
         """Withdraw the promise to a task that is not added after all."""
         self._promises.end(task)
 
-    def in_time(self, task: ServiceTask, now: float) -> bool:
-        """Whether a promised task can still start in time, judging by the clock alone."""
-        return task.latest is None or now + self.margin.until_begun <= task.latest
+    def confirm(self, task: ServiceTask, now: float) -> bool:
+        """Whether a task that is on disk can start in time, whatever else was promised.
+
+        To write it may have taken longer than was expected when the promise was made.
+        """
+        if task.latest is None:
+            return True
+        self._promises.end(task)
+        need, soonest = self._need(task), self._calendar.open_time(now + self.margin.until_begun)
+        if not self._promises.keep(task, need, self._free(now), soonest):
+            return False
+        self._promises.make(task, need)
+        return True
 
     def add(self, task: ServiceTask, now: float) -> None:
         """Queue a task; try to keep a promise that was made before a restart."""
@@ -105,6 +116,8 @@ class DeviceQueue:
     def next(self, now: float) -> ServiceTask | None:
         """The next task to start; None if the device should wait for one being accepted."""
         first = self._policy.first()
+        if self._promises:
+            self._promises.drop_missed(self._calendar.open_time(now + self.margin.until_begun))
         if not self._promises:
             return first
         need = self._need(first)
@@ -299,17 +312,23 @@ class Promises:
         The device is free from `free` on, and the task cannot start before `soonest`.
         """
         key = self._key(task)
-        last: float = key[0]
-        before = self._order.before(key).seconds
-        room = AT_ONCE + self._share * (last - free)
+        room = AT_ONCE + self._share * (key[0] - free)
         mine = self._of_user.get(task.caller.user, 0.0)
         return (
             self._share > 0.0
-            and max(free + before, soonest) <= last
-            and before <= room
+            and self.keep(task, need, free, soonest)
+            and self._order.before(key).seconds <= room
             and (not mine or mine + need <= OF_ONE_USER * room)
-            and self._order.slack(1.0, key) - need >= free
             and self._order.slack(self._share, key) - need >= self._share * free - AT_ONCE
+        )
+
+    def keep(self, task: ServiceTask, need: float, free: float, soonest: float) -> bool:
+        """Whether the device can start a task, and everything promised before, in time."""
+        key = self._key(task)
+        last: float = key[0]
+        return (
+            max(free + self._order.before(key).seconds, soonest) <= last
+            and self._order.slack(1.0, key) - need >= free
         )
 
     def make(self, task: ServiceTask, need: float) -> None:
@@ -349,6 +368,15 @@ class Promises:
             self._of_user[task.caller.user] -= need
             if self._of_user[task.caller.user] < 1e-9:
                 del self._of_user[task.caller.user]
+
+    def drop_missed(self, now: float) -> None:
+        """Forget tasks that are still being written although they had to start by now.
+
+        They will be refused; until then, the device must not wait for them.
+        """
+        for _, name in [*takewhile(lambda key: key[0] < now, self._order)]:
+            if name not in self._ready:
+                self.end(self._tasks[name])
 
     def allow(self, task: ServiceTask, until: float) -> bool:
         """Whether a task may occupy the device until `until` without breaking promises."""

@@ -392,7 +392,9 @@ class ServedDevice:
         """Note that a task is on disk; return whether it can still start in time."""
         now = self._world.now()
         self._queue.margin.commit.note(now - task.submitted)
-        return self._queue.in_time(task, now)
+        confirmed = self._queue.confirm(task, now)
+        self.dispatcher.look_again()  # what was kept free for it may be free again
+        return confirmed
 
     def take_up(self, task: ServiceTask, now: float) -> None:
         """Take up a task from before a restart: apply the current limit, and charge its usage."""
