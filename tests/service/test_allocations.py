@@ -13,7 +13,7 @@ from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.allocations import Allocation, AllocationPeriod, NothingLeft
+from qtide.service.allocations import FOREVER, Allocation, AllocationPeriod, NothingLeft
 from qtide.service.availability import Availability
 from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, AvailabilityPlan
@@ -27,9 +27,13 @@ HOUR = 3600.0
 
 
 def allocation(
-    whom: tuple[str, str, str], period: str, seconds: float, *between: float
+    whom: tuple[str, str, str],
+    period: str,
+    seconds: float,
+    start: float = 0.0,
+    end: float = FOREVER,
 ) -> Allocation:
-    return Allocation(0, *whom, AllocationPeriod(period), seconds, *between)
+    return Allocation(0, *whom, AllocationPeriod(period), seconds, start, end)
 
 
 def at(text: str) -> float:
@@ -161,7 +165,7 @@ owners = st.sampled_from([ADA, BOB, Caller("ada", "maths")])
 work = st.lists(st.tuples(owners, st.floats(0.01, 2.0), st.floats(0.0, 3.0)), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(work, st.lists(st.integers(0, 11), max_size=2), st.integers(0, 10_000))
 def test_balances_equal_the_books_whatever_is_killed(
     tasks: list[tuple[Caller, float, float]], kills: list[int], seed: int
