@@ -129,9 +129,9 @@ def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> No
 
 
 def test_if_the_helper_is_killed_the_root_finishes_alone(local: Stage, heat: str) -> None:
-    expected = ran(local, heat, "30000")
+    expected = ran(local, heat, "8000", limit=120)
     process = subprocess.Popen(
-        [heat, "30000", "3"],
+        [heat, "8000", "3"],
         cwd=local.folder,
         env=local.variables | {"QTIDE_RESUME": "0"},
         stdout=subprocess.PIPE,
@@ -184,7 +184,6 @@ def test_processes_that_srun_started_begin_together(on_slurm: Stage, heat: str) 
     assert ran(on_slurm, *srun, heat, "60", "2", "1", "2") == CHECKSUM
 
 
-@pytest.mark.further  # until the known fault in docs/mpi.md is mended
 def test_members_and_newcomers_that_are_killed_cost_no_data(local: Stage, changes: str) -> None:
     chance = random.Random(4)
     process = subprocess.Popen(
@@ -202,7 +201,8 @@ def test_members_and_newcomers_that_are_killed_cost_no_data(local: Stage, change
             time.sleep(chance.uniform(0.05, 0.3))
             others = [each for each in in_folder(local) if name_of(each) == "changes"]
             for each in chance.sample(others, min(1, len(others))):
-                if each != process.pid:
+                # a child of the root is its helper, before it has its own name
+                if process.pid not in (each, parent_of(each)):
                     os.kill(each, signal.SIGKILL)
                     killed += 1
         out, err = process.communicate(timeout=90)
@@ -213,11 +213,33 @@ def test_members_and_newcomers_that_are_killed_cost_no_data(local: Stage, change
     assert killed
 
 
+def test_a_growth_that_is_given_up_leaves_no_trace_in_later_sums(
+    local: Stage, compiled: Callable[[Path], str]
+) -> None:
+    """A barrier that only some ranks had entered was once taken for a part of the next sum."""
+    local.variables |= {"UCX_LOG_LEVEL": "error"}
+    told = ran(local, compiled(PROGRAMS / "given_up.c"), "joined")
+    assert sorted(told.splitlines()) == 4 * ["rank 0 of 2: 1001"] + 4 * ["rank 1 of 2: 1001"]
+
+
+def test_collectives_leave_the_same_bytes_as_those_of_mpi(
+    local: Stage, compiled: Callable[[Path], str]
+) -> None:
+    assert ran(local, compiled(PROGRAMS / "collectives.c")) == "the same\n"
+
+
 def name_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+def parent_of(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def test_if_the_root_is_killed_nothing_is_left_and_the_next_start_goes_on(

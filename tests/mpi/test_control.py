@@ -127,6 +127,32 @@ def test_a_member_that_leaves_is_no_loss(server: ControlServer, leaves_by_itself
     assert server.lost == set()
 
 
+def test_who_leaves_is_lost_until_the_change_is_made(server: ControlServer) -> None:
+    (line,) = admitted(server, 1)
+    server.report(3, success=True)
+    line.close()
+    assert not server.decide(3, [0, 1], leaving=[1], limit=5)
+    assert server.lost == {1}
+
+
+def test_a_loss_is_settled_when_all_have_noticed_it_or_are_lost(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third, fourth = admitted(server, 1, 2, 3, 4)
+    fourth.close()
+    assert until(lambda: server.lost == {4}, 5)
+    first.send({"noticed": 4})
+    second.send({"leave": True})
+    second.close()
+    monkeypatch.setattr("qtide.mpi.control.NOTICE_LIMIT", 0.2)
+    server.settle()
+    assert server.lost == {3, 4}  # it did not answer
+    assert [next(third.messages()), *third.messages()] == [{"lost": 4}]
+    first.send({"noticed": 3})
+    server.settle()
+    assert server.lost == {3, 4}
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),

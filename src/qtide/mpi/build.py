@@ -53,15 +53,13 @@ def build(to: Path, cc: str = "mpicc", fc: str | None = None) -> list[Path]:
     The Fortran module is built if `fc` is given, or if there is an `mpifort` beside `mpicc`.
     """
     to = to.absolute()
-    compiler = shlex.split(cc)
-    if shutil.which(compiler[0]) is None:
-        raise UsageError(f"there is no {compiler[0]}; name your MPI's compiler with --cc")
+    compiler = _compiler(cc)
     for folder in ("include", "lib/pkgconfig", "lib/cmake/qtide"):
         (to / folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         _build_library(Path(name), to, compiler)
         fortran = fc or _beside(compiler[0])
-        made = _build_fortran(Path(name), to, shlex.split(fortran)) if fortran else []
+        made = _build_fortran(Path(name), to, _compiler(fortran)) if fortran else []
     headers = [to / "include" / each.name for each in SOURCES.glob("qtide*.h")]
     for each in headers:
         shutil.copy(SOURCES / each.name, each)
@@ -72,6 +70,15 @@ def build(to: Path, cc: str = "mpicc", fc: str | None = None) -> list[Path]:
     for file, text in texts.items():
         file.write_text(text)
     return [*headers, to / "lib/libqtide.so", to / "lib/libqtide.a", *made, *texts]
+
+
+def _compiler(words: str) -> list[str]:
+    """The words of a compiler, with its whole path, as it is called in another folder."""
+    name, *flags = shlex.split(words) or [""]
+    found = shutil.which(name)
+    if found is None:
+        raise UsageError(f"there is no {name}; name your MPI's compiler with --cc or --fc")
+    return [str(Path(found).absolute()), *flags]
 
 
 def _build_library(folder: Path, to: Path, compiler: list[str]) -> None:

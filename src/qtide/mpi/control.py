@@ -34,6 +34,8 @@ CALL_LIMIT = 10.0
 """Seconds that connecting to the root may take."""
 CHANGE_LIMIT = 120.0
 """Seconds within which all members must report on a change of the job's size."""
+NOTICE_LIMIT = 30.0
+"""Seconds within which a member must notice a loss, or is lost itself."""
 MEET_LIMIT = 60.0
 """Seconds within which processes that were started together must connect."""
 NOT_MET = f"the processes of the MPI program did not meet within {MEET_LIMIT:g} s; start it again"
@@ -220,6 +222,8 @@ class ControlServer(ControlClient):
         self._reports: defaultdict[int, dict[int, bool]] = defaultdict(dict)
         self._callers: list[ControlLine] = []
         self._closed = False
+        self._unaware: defaultdict[int, set[int]] = defaultdict(set)
+        """By lost member, the members of a compiled program that have not noticed the loss yet."""
         self._on_ready: dict[int, Callable[[], None]] = {}
         """By newcomer that is connected but still on its way to the others, what to call then."""
         self.asked: Callable[[int, Message], None] = _ignore
@@ -262,12 +266,27 @@ class ControlServer(ControlClient):
         line = self._lines.pop(member, None)
         if line is not None:
             line.close()
-        if member in self._left or member in self.lost:
-            return
         with self._news:
-            self.lost.add(member)
+            for each in self._unaware.values():
+                each.discard(member)
+            known = member in self._left or member in self.lost
+            if not known:
+                self.lost.add(member)
+                self._unaware[member] = set(self._lines)
             self._news.notify_all()
+        if known:
+            return
         self.send(list(self._lines), {"lost": member})
+
+    def settle(self) -> None:
+        """Wait until all members know of all losses; who does not notice one is lost itself."""
+
+        def settled() -> bool:
+            return not any(self._unaware.values())
+
+        if not self._wait_for(settled, NOTICE_LIMIT):
+            for member in set().union(*self._unaware.values()):
+                self.lose(member)
 
     def send(self, members: Collection[int], message: Message) -> None:
         """Send a message to the given members, if connected."""
@@ -279,12 +298,23 @@ class ControlServer(ControlClient):
         """Record the root's own report."""
         self._note(change, 0, success)
 
-    def decide(self, change: int, members: Collection[int], limit: float = CHANGE_LIMIT) -> bool:
-        """Wait for all members' reports, then tell them whether the change is made."""
+    def decide(
+        self,
+        change: int,
+        members: Collection[int],
+        leaving: Collection[int] = (),
+        limit: float = CHANGE_LIMIT,
+    ) -> bool:
+        """Wait for all members' reports, then tell them whether the change is made.
+
+        If it is, the end of those that are `leaving` is no loss; until then it is one.
+        """
         self._wait_for(lambda: self._decidable(change, set(members)), limit)
         with self._news:
             reports = self._reports.pop(change, {})
             success = all(map(reports.get, members)) and not self.lost & set(members)
+            if success:
+                self._left.update(leaving)
         self._set_verdict(change, success)
         self.send(members, {"change": change, "success": success})
         return success
@@ -353,6 +383,10 @@ class ControlServer(ControlClient):
                 self._note(message["change"], member, bool(message.get("success")))
             elif "failed" in message:
                 self.fail(message["failed"])
+            elif "noticed" in message:
+                with self._news:
+                    self._unaware[message["noticed"]].discard(member)
+                    self._news.notify_all()
             elif "ready" in message:
                 self._on_ready.pop(member, _nothing)()
             elif "leave" in message:

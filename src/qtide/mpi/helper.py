@@ -1,8 +1,9 @@
 """The helper beside rank 0 of a compiled MPI program: it decides, requests nodes and keeps the run.
 
-The C library starts it, writes one line about the program to its standard input, and reads one line
-with the root's invitation from its standard output. From then on every rank, including the root,
-is a member that speaks the control protocol. When standard input ends, the root is gone.
+The C library starts it with a socket as standard input, writes one line about the program to it,
+and reads one line with the root's invitation from it. From then on every rank, including the root,
+is a member that speaks the control protocol. When standard input ends, the root is gone. Standard
+output is the program's own: newcomers of this machine print there.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ def main() -> None:
 
 def _say(message: Message) -> None:
     """Write a line to the C library, which reads no further ones."""
-    sys.stdout.write(json.dumps(message, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    os.write(sys.stdin.fileno(), json.dumps(message, ensure_ascii=False).encode() + b"\n")
 
 
 class Helper:
@@ -76,7 +76,7 @@ class Helper:
         self._phase = ByPhase()
         self._quantum_end = 0.0
         self._ended = threading.Event()
-        self._qpu = QpuDesk()
+        self._of_any_rank = QpuDesk().requests | {"settle": self._settle}
         record.server.asked = self._asked
         self._begin(record, launcher)
 
@@ -103,10 +103,9 @@ class Helper:
             self._ended.set()
 
     def _asked(self, member: int, message: Message) -> None:
-        """Answer a request; requests to the QPU wait in threads of their own."""
+        """Answer a request; what any rank may ask for waits in a thread of its own."""
         what = message["ask"]
-        if what in self._qpu.requests:
-            handler: Callable[[Message], Message] = self._qpu.requests[what]
+        if handler := self._of_any_rank.get(what):
             threading.Thread(
                 target=self._reply, args=(member, message, handler), daemon=True
             ).start()
@@ -147,15 +146,10 @@ class Helper:
         self._decisions.record.server.send(message["new"], order)
         return {}
 
-    def _on_leave(self, message: Message) -> Message:
-        """Expect that members leave."""
-        for each in message["members"]:
-            self._decisions.record.server.let_leave(each)
-        return {}
-
     def _on_decide(self, message: Message) -> Message:
         """Wait for all reports on a change; the verdict goes to all members."""
-        self._decisions.record.server.decide(message["change"], message["members"])
+        change, members, leaving = message["change"], message["members"], message["leaving"]
+        self._decisions.record.server.decide(change, members, leaving)
         return {}
 
     def _on_regroup(self, message: Message) -> Message:
@@ -163,6 +157,11 @@ class Helper:
         server = self._decisions.record.server
         left = [each for each in message["members"] if each not in server.lost]
         server.send(left, {"regroup": message["change"], "members": left})
+        return {}
+
+    def _settle(self, _: Message) -> Message:
+        """Answer when all members know of all losses."""
+        self._decisions.record.server.settle()
         return {}
 
     def _on_changed(self, message: Message) -> Message:

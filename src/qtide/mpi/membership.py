@@ -67,7 +67,7 @@ class Membership:
         return {name: each.terms for name, each in self.arrays.items()}
 
     def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
-        """Let newcomers join at program line `site`; False if a member was lost meanwhile."""
+        """Let newcomers join at program line `site`; False if one was lost meanwhile."""
         members = [*self.members, *newcomers]
         self._change += 1
         if self.server is not None:
@@ -81,7 +81,7 @@ class Membership:
             Communicator(self.comm.raw, watch).barrier()
             return join.extend(self.comm.raw, pairs, watch)
 
-        return self._grow(members, connect, site)
+        return self._grow(members, connect, site) or self._renew()
 
     def arrive(self) -> str:
         """Join as a newcomer; return the program line at which the others wait."""
@@ -96,13 +96,10 @@ class Membership:
         return self._site
 
     def shrink(self, size: int) -> bool:
-        """Let the last members leave so that `size` stay; False if one was lost meanwhile."""
+        """Let the last members leave so that `size` stay; False if the change was given up."""
         self._change += 1
         members, old = self.members, self.size
-        stay, leave = members[:size], members[size:]
-        if self.server is not None:
-            for each in leave:
-                self.server.let_leave(each)
+        stay = members[:size]
 
         def share() -> tuple[Any, Blocks]:
             began = time.monotonic()
@@ -113,7 +110,7 @@ class Membership:
             watch = self._watch_change(members)
             return join.split(self.comm.raw, range(size), self._change, watch), blocks
 
-        return self._make_change(members, stay, share)
+        return self._make_change(members, stay, share) or self._renew()
 
     def regroup(self) -> None:
         """Continue with the remaining members; terminates because the root is never lost."""
@@ -127,7 +124,18 @@ class Membership:
         for name, terms in shapes.items():
             self.arrays.setdefault(name, Distributed(*terms))
 
-    def _regroup(self) -> bool:
+    def _renew(self) -> bool:
+        """Get a communicator of the same members after a change that was given up; return False.
+
+        Messages of that change may still be on their way on the old one, and a later operation
+        would take them for its own.
+        """
+        if not self._regroup(whole=True):
+            raise NodesLost("a rank of the job is gone; call recover() to go on")
+        return False
+
+    def _regroup(self, *, whole: bool = False) -> bool:
+        """Get a communicator of those who are left; False if that, or the `whole`, is not so."""
         if self.server is None:
             assert isinstance(self.client, MemberClient)
             order = self.client.order()
@@ -136,6 +144,8 @@ class Membership:
             self._change += 1
             members = [each for each in self.members if each not in self.server.lost]
             self.server.send(members, {"regroup": self._change, "members": members})
+        if whole and members != self.members:
+            return False
         ranks = [self.members.index(each) for each in members]
         raw, watch = self.comm.raw, self._watch_change(members)
         done, comm = self._agree(members, lambda: join.split(raw, ranks, self._change, watch))
@@ -164,7 +174,8 @@ class Membership:
         self, members: list[int], after: list[int], share: Callable[[], tuple[Any, Blocks]]
     ) -> bool:
         """Do this member's part of a change and adopt the result if the change is made."""
-        done, result = self._agree(members, share)
+        leaving = [each for each in members if each not in after]
+        done, result = self._agree(members, share, leaving)
         if not done or result is None:
             return done
         if self.client.identity not in after:
@@ -178,7 +189,9 @@ class Membership:
         before.Free()
         return True
 
-    def _agree(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
+    def _agree(
+        self, members: list[int], share: Callable[[], Any], leaving: Sequence[int] = ()
+    ) -> tuple[bool, Any]:
         """Do this member's part of a change; return whether the change is made, and the result."""
         result = None
         try:
@@ -192,7 +205,7 @@ class Membership:
                 self.server.decide(self._change, members)
             raise
         if self.server is not None:
-            return self.server.decide(self._change, members), result
+            return self.server.decide(self._change, members, leaving), result
         return self.client.verdict(self._change), result
 
     def _move(self, comm: Communicator, old: int, new: int) -> Blocks:

@@ -61,6 +61,7 @@ class Leader:
         self._nodes = nodes
         self._followers: dict[int, Connection[Any, Any]] = {}
         self._slurm: dict[int, tuple[str, str]] = {0: _slurm_place()}
+        self._computers = {_computer()}
         self._lost: list[int] = []
         self._left: dict[int, Event] = {}
         self.folder = Path(mkdtemp(prefix="qtide-launch-"))
@@ -91,6 +92,11 @@ class Leader:
         """The Slurm job of all nodes; None if they have none, or not the same."""
         jobs = {job for job, _ in self._slurm.values()}
         return jobs.pop() if len(jobs) == 1 and "" not in jobs else None
+
+    @property
+    def on_one_computer(self) -> bool:
+        """Whether all nodes are processes of one computer."""
+        return len(self._computers) == 1
 
     @property
     def slurm_nodes(self) -> str:
@@ -136,8 +142,9 @@ class Leader:
             try:
                 while len(self._followers) < self._nodes - 1:
                     connection = listener.accept()
-                    rank, place = connection.recv()
+                    rank, place, computer = connection.recv()
                     self._followers[rank], self._slurm[rank] = connection, place
+                    self._computers.add(computer)
             except (OSError, EOFError):
                 raise NodeLost("not all nodes of an MPI program have met") from None
             finally:
@@ -179,7 +186,7 @@ def follow(meeting: Path, rank: int) -> None:
     try:
         host, port, key = meeting.read_text().split()
         with Client((host, int(port)), authkey=bytes.fromhex(key)) as leader:
-            leader.send((rank, _slurm_place()))
+            leader.send((rank, _slurm_place(), _computer()))
             while (message := leader.recv())[0] != "over":
                 _, text, environment = message
                 process = subprocess.Popen(
@@ -225,10 +232,14 @@ def launched(
         return _by_srun(launcher, words, command, leader), plain | conf
     ranks = ["-n", str(command.ranks)]
     open_mpi = _is_open_mpi(launcher[0], plain.get("PATH", ""))
-    if leader is None:
-        if open_mpi:
+    if open_mpi:
+        ranks += ["--bind-to", "none"]  # several nodes may be one computer, with fewer cores
+        if leader is None or leader.on_one_computer:
+            # it refuses two nodes with one host name; a lost one still ends the program
             ranks += ["--host", f"localhost:{command.ranks}"]
-        return [*launcher, *ranks, *words], plain | _for_root()
+            return [*launcher, *ranks, *words], plain | _for_root()
+    if leader is None:
+        return [*launcher, *ranks, *words], plain
     script = leader.folder / "shell"
     script.write_text(SHELL.format(folder=leader.folder))
     script.chmod(0o700)
@@ -314,6 +325,13 @@ def _address() -> str:
     with suppress(OSError):
         return socket.gethostbyname(socket.gethostname())
     return "127.0.0.1"
+
+
+def _computer() -> str:
+    """What only processes of the same computer have in common."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text() + socket.gethostname()
+    return socket.gethostname()
 
 
 def _slurm_place() -> tuple[str, str]:

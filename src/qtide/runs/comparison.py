@@ -11,7 +11,7 @@ from typing import Any
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.metrics import Panel, measure
-from qtide.runs.driver import Outcome, Tell, play_groups, sentence
+from qtide.runs.driver import ALIKE, GroupTerms, Outcome, Tell, play_groups, sentence
 from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
 from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, open_ended, stamp
 from qtide.runs.open_site import is_virtual
@@ -53,14 +53,14 @@ def compare(
     *,
     warm_up: bool = False,
     call: Call | None = None,
-    apart: float = 0.0,
+    terms: GroupTerms = ALIKE,
 ) -> list[Case]:
     """Run all cases one after another; all must give the same result.
 
     A warm-up first runs the program once, and each of its functions on every node, so that no case
     includes the first use of a library and all begin with the same knowledge. `call` is a call
-    made from Python; without it, the description says what to call. Jobs of one case begin
-    `apart` seconds after each other.
+    made from Python; without it, the description says what to call. `terms` say how the jobs of a
+    case differ.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number, call)
@@ -68,7 +68,7 @@ def compare(
         for strategy in strategies
     ]
     first = spec if warm_up else None
-    return play_cases(folder, cases, tell, ended, warm_up=first, call=call, apart=apart)
+    return play_cases(folder, cases, tell, ended, warm_up=first, call=call, terms=terms)
 
 
 def play_cases(
@@ -79,7 +79,7 @@ def play_cases(
     *,
     warm_up: Spec | None = None,
     call: Call | None = None,
-    apart: float = 0.0,
+    terms: GroupTerms = ALIKE,
 ) -> list[Case]:
     """Run existing cases, after a warm-up if one is given; all must give the same result."""
     first = _create_warm_up(folder, warm_up, call) if warm_up else None
@@ -92,7 +92,7 @@ def play_cases(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups([case.runs for case in cases], tell, check, first, apart)
+    play_groups([case.runs for case in cases], tell, check, first, terms)
     _agree(cases)
     return cases
 

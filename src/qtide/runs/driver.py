@@ -60,23 +60,35 @@ def play(run: RunFolder, tell: Tell) -> Outcome:
     return outcomes[0]
 
 
+@dataclass(frozen=True)
+class GroupTerms:
+    """How the runs of a group differ."""
+
+    apart: float = 0.0
+    """Seconds from the begin of one run to that of the next."""
+    own_qpus: bool = False
+    """Whether each run has a QPU of its own; otherwise, they share one."""
+
+
+ALIKE = GroupTerms()
+
+
 def play_groups(
     groups: Sequence[Sequence[RunFolder]],
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
-    apart: float = 0.0,
+    terms: GroupTerms = ALIKE,
 ) -> list[list[Outcome]]:
     """Execute the groups one after another, and the runs of each group concurrently.
 
-    The runs of a group begin `apart` seconds after each other. All use the cluster named in the
-    first run's options; each group has its own QPU. In real time, groups share only warm agents;
-    in virtual time, each group has its own world.
+    All use the cluster named in the first run's options; each group has its own QPU. In real time,
+    groups share only warm agents; in virtual time, each group has its own world.
     """
     if is_virtual(groups[0][0].spec):
-        sites = (_on_one_site([each], tell, ended, apart=apart) for each in groups)
+        sites = (_on_one_site([each], tell, ended, terms=terms) for each in groups)
         return [outcomes for found in sites for outcomes in found]
-    return _on_one_site(groups, tell, ended, warm_up, apart)
+    return _on_one_site(groups, tell, ended, warm_up, terms)
 
 
 def _on_one_site(
@@ -84,7 +96,7 @@ def _on_one_site(
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
-    apart: float = 0.0,
+    terms: GroupTerms = ALIKE,
 ) -> list[list[Outcome]]:
     first = groups[0][0]
     spec, device_log = first.spec, first.path / "device.log"
@@ -98,15 +110,21 @@ def _on_one_site(
 
     async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
         site.cluster.forget()
-        place = Site(world, site.cluster, lambda: site.qpu.renewed(leases(runs[0].spec)))
+        shared = place(site, runs[0])
         outcomes = await world.all_of(
-            [begun(place, run, apart * number) for number, run in enumerate(runs)]
+            [
+                begun(place(site, run) if terms.own_qpus else shared, run, terms.apart * number)
+                for number, run in enumerate(runs)
+            ]
         )
         if durations is not None:
             for run in runs:
                 run.note_durations(durations.used, durations.missing)
         ended(outcomes)
         return outcomes
+
+    def place(site: Site, run: RunFolder) -> Site:
+        return Site(world, site.cluster, lambda: site.qpu.renewed(leases(run.spec)))
 
     async def begun(site: Site, run: RunFolder, after: float) -> Outcome:
         if after:

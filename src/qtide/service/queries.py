@@ -144,7 +144,8 @@ def usage(
     """Read the usage of a period; a running task counts with the time it has run so far.
 
     Each of two adjacent periods gets the seconds that lie in it; the one in which the task ended
-    also counts the task. What nobody is to blame for has the user and the account of `SITE`.
+    also counts the task. An open session counts with its tasks only, until it ends. What nobody is
+    to blame for has the user and the account of `SITE`.
     """
     assert all(key in KEYS for key in by)
     names = ", ".join(by)
@@ -163,7 +164,7 @@ def usage(
           UNION ALL
           SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
           FROM tasks WHERE state = 'running' AND started < :now AND started < :until
-            AND :now >= :since) AS occupied
+            AND :now >= :since AND idle IS NULL) AS occupied
         WHERE user = coalesce(:user, user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
     terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}

@@ -18,17 +18,19 @@ from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
-from qtide.service.device.dispatcher import WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet, Maintenance
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.device.workers import WorkerProcesses, Workers
 from qtide.service.explanation import explain
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import Shares
 from qtide.service.quotas import QuotaMeter, Storage, remember
 from qtide.service.records import Endings
+from qtide.service.routing import Router
 from qtide.service.store import Store, open_store
 from qtide.service.task import (
+    ANY,
     CalibrationSet,
     Caller,
     Conflict,
@@ -110,6 +112,8 @@ class Service:
             configuration.priorities,
         )
 
+        self.router = Router(world, store, self.devices, self._meter, self._intake)
+
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
         """Make a service in real time, with its state in a folder and a process per device."""
@@ -139,6 +143,8 @@ class Service:
             await self._endings.write_with_retry(lost)
         with making(self.store.read(queries.count_live)):
             await self._backlog.take_up(self.store.read(queries.live))
+        for task in self._backlog.routed():
+            self.router.watch(task)
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
@@ -166,9 +172,12 @@ class Service:
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task durably; submitting the same key again returns the same task."""
         try:
-            device = self.device(submission.device, caller, submission.api)
+            routed = submission.device.startswith(ANY)
+            device = None if routed else self.device(submission.device, caller, submission.api)
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
+                if device is None:
+                    return await self.router.submit(caller, submission)
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError):
             # the store rejects a key that is already in use, unless a limit refused the task first
@@ -177,8 +186,29 @@ class Service:
                 raise
             return known
 
+    async def retry(self, caller: Caller, id: str, key: str | None = None) -> ServiceTask:  # noqa: A002 - the name users know
+        """Submit a task that has ended once more; its wishes for a promised start do not apply."""
+        task = self.task(caller, id)
+        if not task.over or task.idle is not None:
+            raise Conflict(f"the task {task.id} is {task.state}; only one that ended runs again")
+        payload = await self.contents.payload(caller, task)
+        again = Submission(
+            device=task.device,
+            payload=payload,
+            shots=task.shots,
+            seed=task.seed,
+            name=task.name,
+            priority=task.priority,
+            terms=task.terms,
+            key=key,
+            digest=task.id,
+        )
+        return await self.submit(caller, again)
+
     async def estimate(self, caller: Caller, submission: Submission) -> dict[str, Any]:
         """What a task would take, and when it would start, without submitting it."""
+        if submission.device.startswith(ANY):
+            return await self.router.estimate(caller, submission)
         device = self.device(submission.device, caller, submission.api)
         return await self._intake.estimate(caller, device, submission)
 

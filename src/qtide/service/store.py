@@ -150,7 +150,16 @@ CREATE TABLE job_records (
 CREATE INDEX job_records_untold ON job_records (job) WHERE told IS NULL;
 CREATE INDEX tasks_by_job ON tasks (job) WHERE job IS NOT NULL;
 """
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE, ALLOCATIONS)
+PAUSES = """
+ALTER TABLE tasks ADD COLUMN share REAL NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN progress INTEGER NOT NULL DEFAULT 0
+"""
+SESSIONS = """
+ALTER TABLE tasks ADD COLUMN idle REAL;
+ALTER TABLE tasks ADD COLUMN session TEXT;
+ALTER TABLE tasks ADD COLUMN route TEXT
+"""
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE, ALLOCATIONS, PAUSES, SESSIONS)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

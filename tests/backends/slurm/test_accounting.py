@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from qtide.backends.clusters.slurm.deployment import announce
 from qtide.backends.clusters.slurm.mark import job_name
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.job import JobContext
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
 from qtide.service.local_service import LocalService
 from tests.backends.slurm.fixtures import remove
 from tests.backends.slurm.stage import Stage, until
@@ -51,11 +54,21 @@ def hold(stage: Stage, job: JobContext) -> None:
 def test_slurm_s_records_say_what_a_run_held(recorded: Site, tmp_path: Path) -> None:
     stage = Stage(recorded.conf, tmp_path)
     job, slurm = stage.job(), Slurm(stage.conf)
+    weights = "TRESBillingWeights=CPU=2.0,Mem=1.0G"
+    stage.world.run(slurm.output("scontrol", "update", "partition=compute", weights))
     hold(stage, job)
     assert until(lambda: stage.world.run(usage(slurm, job)).companions == 2)
     found = stage.world.run(usage(slurm, job))
     assert found.source == "sacct"
     assert found.node_seconds >= 2
+    spans = job.ledger.intervals()
+    metrics = measure([*spans, Interval("job", "run", "driver", spans[0].start, spans[-1].end)])
+    assert metrics.billing_held == pytest.approx(
+        metrics.nodes_held * (2 * (os.cpu_count() or 1) + 1)
+    )
+    for unit in ("cores", "billing"):  # Slurm counts whole seconds
+        charged, held = found.others[unit] / found.node_seconds, getattr(metrics, f"{unit}_held")
+        assert charged == pytest.approx(held / metrics.nodes_held)
     known = stage.world.run(_from_queue(slurm, [f"--name={job_name(job)}"]))
     assert found.node_seconds == sum(each.node_seconds for each in known)
     assert found.ended == {each.job for each in known}

@@ -6,122 +6,205 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
+from statistics import median
 from typing import Any
 
 from qtide import box
-from qtide.core.metrics import measure
-from qtide.experiments.reproduction.published import CALIBRATIONS, TABLES, predict, uncharged
+from qtide.core.files import read_json, write_json
+from qtide.core.ledger import Interval
+from qtide.experiments.reproduction.published import (
+    LEONARDO,
+    NODES,
+    QLUSTER,
+    TABLES,
+    PublishedSite,
+    figures,
+    predict,
+)
 from qtide.experiments.reproduction.result import ItemResult, Statement, Value, Workplace
 from qtide.experiments.reproduction.schedules import LONG, OURS, PUBLISHED, SHORT, shared_loop
-from qtide.runs.comparison import Case, compare, read_cases
+from qtide.experiments.reproduction.strangers import OTHERS
+from qtide.runs.comparison import compare, read_cases
+from qtide.runs.driver import GroupTerms
 from qtide.runs.spec import Spec
 
-NODES, JOBS = 3, (1, 2)
-APART = 5.0
+JOBS = (1, 2)
+APART = 10.0
 """Seconds of the experiment between two submissions; if both came at once, neither could grow."""
-SCALES = {True: {LONG: 0.045, SHORT: 0.08}, False: {LONG: 0.1, SHORT: 0.2}}
-"""Seconds here per second of the experiment, quick and full.
-
-Slurm itself is not scaled: with faster clocks, its delays weigh too much for the published numbers.
-"""
+TERMS = GroupTerms(APART, own_qpus=True)
+"""Each job has a QPU of its own: with one for both, no two jobs could be as fast as published."""
+MOST = {LONG: 0.055, SHORT: 0.07}
+"""Largest clock in quick mode, which has to end in time."""
+AMONG_OTHERS = 0.05
+"""Seconds here per second of the experiment on Leonardo, whose own delays were short."""
 
 
 @contextmanager
-def cluster() -> Iterator[tuple[str, str]]:
+def cluster(nodes: int = NODES) -> Iterator[tuple[str, str]]:
     """Put up a Slurm and yield the cluster's name with a note; without Slurm, use processes."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
-        there = box.up(folder, nodes=NODES, qpus=max(JOBS)).folder
+        there = box.up(folder, nodes=nodes, qpus=max(JOBS)).folder
     except box.PackagesMissing:
         yield f"local:{NODES}", "Slurm is not installed: processes stand for nodes."
         return
     try:
         os.environ |= box.env(there)
-        yield "slurm", "A real Slurm on one computer; its own delays are not scaled."
+        yield "slurm", "A real Slurm on one computer; tasks and payloads only wait."
     finally:
         box.down(folder)
 
 
+@dataclass(frozen=True)
+class Clock:
+    """How time is scaled: real seconds per second of the experiment, and of a step's wait."""
+
+    scale: float
+    delay: float
+
+
+@dataclass(frozen=True)
+class ClusteringRuns:
+    """The clustering jobs of one table: the published site and quantum time, and their folder."""
+
+    site: PublishedSite
+    quantum: float
+    folder: Path
+    jobs: tuple[int, ...]
+
+    def spec(self, strategy: str, kind: str, scale: float) -> Spec:
+        """Describe the job as it is run here."""
+        shape = self.folder / f"{strategy}.toml"
+        shape.parent.mkdir(parents=True, exist_ok=True)
+        shape.write_text(self.site.shape(strategy, self.quantum))
+        return Spec("synthetic", [str(shape)], cluster=kind, time_scale=scale, nodes=NODES)
+
+    @property
+    def least(self) -> float:
+        """Seconds that a job takes at least: it waits for nothing but its payloads."""
+        job = self.site.job(OURS, self.quantum)
+        calls = sum(step.quantum is not None for step in job.steps)
+        return job.shortest + calls * self.site.delay(self.quantum)
+
+    def warm_up(self, kind: str) -> float:
+        """Run every strategy once in a flash, so that later runs find the caches filled.
+
+        Return how long a step of a workflow waits for its nodes, in real seconds.
+        """
+        with tempfile.TemporaryDirectory(prefix="qtide-delay-") as name:
+            for strategy in (*STRATEGIES, "workflow"):
+                spec = self.spec(strategy, kind, FLASH)
+                rmtree(name)
+                (case,) = compare(Path(name), spec, [strategy], [1], _silent)
+            return FLASH * median(waits_for_nodes(case.runs[0].intervals()))
+
+    def clock(self, kind: str, *, quick: bool) -> Clock:
+        """Choose the seconds here per second of the experiment; once chosen, they stay.
+
+        Slurm's own delays are not scaled. So the clock runs as slowly as it takes for a step of a
+        workflow to wait for its nodes no longer than in the experiment.
+        """
+        file = self.folder / "clock.json"
+        if not file.exists():
+            delay = self.warm_up(kind)
+            scale = delay / self.site.site.delays.grant
+            scale = min(scale, MOST[self.quantum]) if quick else scale
+            write_json(file, asdict(Clock(round(scale, 4), round(delay, 4))))
+        return Clock(**read_json(file))
+
+    def run(self, repetitions: int, kind: str, scale: float) -> None:
+        """Run what is missing; an unfinished case is run again."""
+        for number in range(1, repetitions + 1):
+            for strategy in STRATEGIES:
+                where = self.folder / f"{number}" / strategy
+                if not where.exists():
+                    part = where.with_name(f"{strategy}.part")
+                    rmtree(part, ignore_errors=True)
+                    spec = self.spec(strategy, kind, scale)
+                    compare(part, spec, [strategy], self.jobs, _silent, terms=TERMS)
+                    part.rename(where)
+
+    def values(self, base: Path) -> Iterator[Value]:
+        """Return the wall times and node-seconds of the table, cell by cell."""
+        for jobs in self.jobs:
+            for strategy in STRATEGIES:
+                yield from self._cell(base, strategy, jobs)
+
+    def _cell(self, base: Path, strategy: str, jobs: int) -> Iterator[Value]:
+        row = next((row for row in self._rows() if row_is(row, strategy, jobs)), {})
+        cases = [
+            case
+            for folder in sorted(self.folder.glob(f"*/{strategy}"))
+            for case in read_cases(folder)
+            if case.jobs == jobs
+        ]
+        here = [
+            figures(strategy, [run.intervals() for run in case.runs], case.runs[0].spec.time_scale)
+            for case in cases
+        ]
+        runs = tuple(str(run.path.relative_to(base)) for case in cases for run in case.runs)
+        twin = predict(self.site, strategy, jobs, self.quantum, APART)
+        what = f"{strategy}, {jobs} job{'s' if jobs > 1 else ''}"
+        for key, name, unit in (("wall", "wall time", "s"), ("usage", "node-seconds", "node-s")):
+            measured = tuple(getattr(each, key) for each in here)
+            published = row.get(key), row.get(f"{key}_sd")
+            yield Value(f"{what}: {name}", unit, measured, *published, getattr(twin, key), runs)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [row for row in TABLES[self.site.name] if row["quantum_s"] == self.quantum]
+
+
+STRATEGIES = (*PUBLISHED, OURS)
+STARTS = "Node-seconds count the start of a node's agent, which is not scaled either, as it is."
+FLASH = 0.001
+"""The clock of runs that only show delays."""
+
+
+def row_is(row: dict[str, Any], strategy: str, jobs: int) -> bool:
+    """Whether a published row is about a strategy and a number of jobs."""
+    return (row["strategy"], row["jobs"]) == (strategy, jobs)
+
+
+def waits_for_nodes(spans: Sequence[Interval]) -> list[float]:
+    """Return how long each classical step waited: from the last work before it to its own first."""
+    busy = sorted((each.start, each.end, each.lane) for each in spans if each.what == "busy")
+    return [
+        start - max(end for begun, end, _ in busy if begun < start)
+        for phase in spans
+        if phase.what == "phase"
+        for start, lane in [min((b, lane) for b, _, lane in busy if b >= phase.start)]
+        if lane.startswith("node/") and any(begun < start for begun, *_ in busy)
+    ]
+
+
 def qluster(place: Workplace, name: str, quantum: float) -> ItemResult:
     """Make a table of the clustering jobs on Qluster."""
-    scale = SCALES[place.quick][quantum]
-    runs = place.folder / name
+    runs = ClusteringRuns(QLUSTER, quantum, place.folder / name, JOBS)
     with cluster() as (kind, note):
-        for number in range(1, place.repetitions + 1):
-            for strategy in (*PUBLISHED, OURS):
-                where = runs / f"{number}" / strategy
-                if not where.exists():
-                    spec = _clustering(strategy, quantum, kind, scale)
-                    unfinished = where.with_name(f"{strategy}.part")
-                    rmtree(unfinished, ignore_errors=True)
-                    compare(unfinished, replace(spec, time_scale=0.001), [strategy], [1], _silent)
-                    rmtree(unfinished)
-                    compare(unfinished, spec, [strategy], JOBS, _silent, apart=APART)
-                    unfinished.rename(where)
-    values = [
-        value
-        for jobs in JOBS
-        for strategy in (*PUBLISHED, OURS)
-        for value in _measured(place, runs, strategy, jobs, quantum)
-    ]
+        clock = runs.clock(kind, quick=place.quick)
+        runs.run(place.repetitions, kind, clock.scale)
+    values = tuple(runs.values(place.folder))
     return ItemResult(
         name,
         f"Clustering on Qluster, quantum phases of {quantum:g} s",
         TABLES["tables"][name],
-        tuple(values),
-        advances=tuple(_advances(values, quantum)),
+        values,
+        advances=tuple(_advances(values, runs)),
         notes=(
             note,
-            f"One second of the experiment took {scale:g} s; tasks and payloads only wait.",
+            f"One second of the experiment took {clock.scale:g} s. Slurm's own delays are not "
+            f"scaled: a step of a workflow waited {clock.delay / clock.scale:.2g} s of the "
+            f"experiment for its nodes, and {QLUSTER.site.delays.grant:g} s on Qluster. {STARTS}",
+            f"A payload takes {QLUSTER.site.qpu.offload:g} s more than its quantum time: its "
+            "offload, fitted to the published runs of single jobs.",
+            "Each job has a QPU of its own: two jobs that shared one could not be as fast as "
+            "published.",
             "As published, workflow holds three nodes while it scores a clustering and is charged "
             "for one; its charge is shown. elastic was not published: it holds and counts one.",
         ),
-    )
-
-
-def _clustering(strategy: str, quantum: float, kind: str, scale: float) -> Spec:
-    shape = "published-workflow" if strategy == "workflow" else "published"
-    words = [shape, "--quantum-s", f"{quantum:g}"]
-    return Spec("synthetic", words, cluster=kind, time_scale=scale, nodes=NODES)
-
-
-def _measured(
-    place: Workplace, runs: Path, strategy: str, jobs: int, quantum: float
-) -> Iterator[Value]:
-    """Return the wall time and the node-seconds of one cell of the table."""
-    cases = [
-        case
-        for folder in sorted(runs.glob(f"*/{strategy}"))
-        for case in read_cases(folder)
-        if case.jobs == jobs
-    ]
-    row: dict[str, Any] = next(
-        (
-            row
-            for row in TABLES["qluster"]
-            if (row["strategy"], row["jobs"], row["quantum_s"]) == (strategy, jobs, quantum)
-        ),
-        {},
-    )
-    twin = predict(CALIBRATIONS["qluster"], strategy, jobs, quantum)
-    folders = tuple(str(run.path.relative_to(place.folder)) for case in cases for run in case.runs)
-    what = f"{strategy}, {jobs} job{'s' if jobs > 1 else ''}"
-    walls = tuple(case.panel().metrics.total for case in cases)
-    charged = tuple(_charged(case) for case in cases)
-    published = row.get("wall"), row.get("wall_sd")
-    yield Value(f"{what}: wall time", "s", walls, *published, twin.wall, folders)
-    published = row.get("usage"), row.get("usage_sd")
-    yield Value(f"{what}: node-seconds", "node-s", charged, *published, twin.usage, folders)
-
-
-def _charged(case: Case) -> float:
-    return sum(
-        measure(spans).nodes_held - uncharged(spans)
-        for run in case.runs
-        for spans in [run.intervals()]
     )
 
 
@@ -129,11 +212,11 @@ AT_BOUND = 1.05
 """Ratio to the time without any wait up to which a wall time cannot be beaten."""
 
 
-def _advances(values: Sequence[Value], quantum: float) -> Iterator[Statement]:
+def _advances(values: Sequence[Value], runs: ClusteringRuns) -> Iterator[Statement]:
     """Compare elastic with the best published strategy, where that leaves something to gain."""
-    bound = 4 * (77.3 + quantum + 52.0)
+    bound = runs.least
     for what, unit in (("wall time", "s"), ("node-seconds", "node-s")):
-        for jobs in JOBS:
+        for jobs in runs.jobs:
             tail = f"{jobs} job{'s' if jobs > 1 else ''}: {what}"
             mine = next(v for v in values if v.what == f"{OURS}, {tail}").ours or 0.0
             best = min(
@@ -149,25 +232,26 @@ def _advances(values: Sequence[Value], quantum: float) -> Iterator[Statement]:
                 yield Statement(words, mine < best)
 
 
-def leonardo(_: Workplace, name: str, quantum: float) -> ItemResult:
-    """Make a table of single clustering jobs on Leonardo by the twin alone."""
-    site = CALIBRATIONS["leonardo"]
-    values = []
-    for row in TABLES["leonardo"]:
-        if row["quantum_s"] != quantum:
-            continue
-        twin = predict(site, row["strategy"], 1, quantum)
-        for key, unit, found in (("wall", "s", twin.wall), ("usage", "node-s", twin.usage)):
-            what = f"{row['strategy']}: {'wall time' if unit == 's' else 'node-seconds'}"
-            published = row[key], row[f"{key}_sd"]
-            values.append(Value(what, unit, (), *published, found))
+def leonardo(place: Workplace, name: str, quantum: float) -> ItemResult:
+    """Make a table of single clustering jobs on Leonardo, among other users' jobs."""
+    runs = ClusteringRuns(LEONARDO, quantum, place.folder / name, (1,))
+    with cluster(NODES + OTHERS.nodes) as (kind, note):
+        runs.warm_up(kind)
+        with OTHERS.jobs(AMONG_OTHERS, there=kind == "slurm"):
+            runs.run(place.repetitions, kind, AMONG_OTHERS)
+    values = tuple(runs.values(place.folder))
     return ItemResult(
         name,
         f"Clustering among strangers on Leonardo, quantum phases of {quantum:g} s",
         TABLES["tables"][name],
-        tuple(values),
+        values,
+        advances=tuple(_advances(values, runs)),
         notes=(
-            "Nothing is measured here: the twin's model of Leonardo was fitted to these numbers.",
+            note,
+            f"One second of the experiment took {AMONG_OTHERS:g} s. {STARTS} {OTHERS.note}",
+            f"A payload takes {LEONARDO.site.qpu.offload:g} s more than its quantum time, its "
+            f"offload, and in the experiment without quantum time {LEONARDO.short_wait:g} s more "
+            "for others' payloads before it. Both were fitted to these tables.",
         ),
     )
 
@@ -179,7 +263,7 @@ def characteristics(place: Workplace, name: str, _: float) -> ItemResult:
     def of(strategy: str, jobs: int, what: str) -> float:
         key = f"{strategy}, {jobs} job{'s' if jobs > 1 else ''}: {what}"
         known = [each.ours for each in (base.values if base else ()) if each.what == key]
-        twin = predict(CALIBRATIONS["qluster"], strategy, jobs, LONG)
+        twin = predict(QLUSTER, strategy, jobs, LONG, APART)
         return known[0] if known and known[0] else twin.wall if what == "wall time" else twin.usage
 
     def share(strategy: str, jobs: int, what: str) -> float:

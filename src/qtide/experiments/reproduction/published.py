@@ -11,12 +11,12 @@ the same. Leonardo's numbers are of single jobs: all are fitted.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
-from qtide.core.metrics import measure
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 NODES = 3
@@ -52,6 +52,22 @@ class PublishedSite:
             )
         ]
         return HybridJob(tuple(steps), submit, NODES)
+
+    def delay(self, quantum: float) -> float:
+        """What a payload waits for its offload and for others' payloads before it."""
+        return self.site.qpu.offload + (0.0 if quantum else self.short_wait)
+
+    def shape(self, strategy: str, quantum: float) -> str:
+        """The same job as a shape of the synthetic program, in TOML; payloads include delays."""
+        delay = self.delay(quantum)
+        lines = [f'title = "Clustering aggregation as published, on {self.name}"']
+        for step in self.job(strategy, quantum).steps:
+            lines.append("[[phase]]")
+            if step.quantum is None:
+                lines += [f"tasks = {list(step.tasks)}", f"nodes = {step.nodes}"]
+            else:
+                lines.append(f"quantum = {step.quantum + delay}")
+        return "\n".join(lines) + "\n"
 
     def model(self, quantum: float) -> SiteModel:
         """The site in the experiment with so much quantum time per iteration."""
@@ -95,11 +111,14 @@ class PublishedFigures:
 def predict(
     calibration: PublishedSite, strategy: str, jobs: int, quantum: float, stagger: float = 5.0
 ) -> PublishedFigures:
-    """The twin of one cell of the published tables; jobs are submitted one after the other.
+    """The twin of one cell of the published tables."""
+    return figures(strategy, play(calibration, strategy, jobs, quantum, stagger))
 
-    The wall time of two static jobs was published as the sum of both: the gap between does not
-    count, nor does what each waited before it began.
-    """
+
+def play(
+    calibration: PublishedSite, strategy: str, jobs: int, quantum: float, stagger: float
+) -> list[list[Interval]]:
+    """Play jobs that are submitted one after the other; return what each did."""
     ledgers: list[list[Interval]] = []
     simulation = Simulation(
         calibration.model(quantum),
@@ -107,22 +126,40 @@ def predict(
         lambda _, spans: ledgers.append(spans),
     )
     simulation.run(calibration.job(strategy, quantum, stagger * n) for n in range(jobs))
+    return ledgers
+
+
+def figures(
+    strategy: str, ledgers: Sequence[Sequence[Interval]], scale: float = 1.0
+) -> PublishedFigures:
+    """Count jobs that ran together as published, whether in virtual time or on a real Slurm.
+
+    The wall time of two static jobs was published as the sum of both: the gap between does not
+    count, nor does what each waited before it began. `scale` is that of the clock.
+    """
     held = [[span for span in spans if span.what == "held"] for spans in ledgers]
     first = [min(span.start for span in spans) for spans in held]
     last = [max(span.end for span in spans if span.what == "run") for spans in ledgers]
     walls = [end - start for start, end in zip(first, last, strict=True)]
     wall = sum(walls) if strategy == "static" else max(last) - min(first)
-    usage = sum(measure(spans).nodes_held - uncharged(spans) for spans in ledgers)
-    return PublishedFigures(wall, usage)
+    return PublishedFigures(wall, sum(charge(spans, scale) for spans in ledgers))
 
 
-def uncharged(spans: list[Interval]) -> float:
-    """What a step held beside the one node that it was charged for."""
+def charge(spans: Sequence[Interval], scale: float) -> float:
+    """Node-seconds as published: a step that shares its nodes is charged for one of them.
+
+    A node that starts does so in real time, whatever the clock: that counts as it is.
+    """
     shared = [span for span in spans if span.what == "busy" and span.label == "shared"]
-    held = [
-        span
-        for span in spans
-        if span.what == "held"
-        and any(span.lane == each.lane and span.start <= each.start < span.end for each in shared)
-    ]
-    return sum(span.seconds for span in held) * (NODES - 1) / NODES
+    starts = [span for span in spans if span.what == "starting"]
+    total = 0.0
+    for span in spans:
+        if span.what == "held" and span.lane.startswith("node/"):
+            starting = sum(each.seconds for each in starts if _within(each, span))
+            nodes = NODES if any(_within(each, span) for each in shared) else 1
+            total += (span.seconds - (1 - scale) * starting) / nodes
+    return total
+
+
+def _within(part: Interval, span: Interval) -> bool:
+    return part.lane == span.lane and span.start <= part.start < span.end

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -15,13 +13,15 @@ from typing import Any
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import write_whole
-from qtide.core.version import __version__
+from qtide.experiments.machine import described
+from qtide.experiments.reproduction.candidates import chosen_steps
 from qtide.experiments.reproduction.clustering_tables import (
     allocation,
     characteristics,
     leonardo,
     qluster,
 )
+from qtide.experiments.reproduction.malleability import overhead
 from qtide.experiments.reproduction.result import PARTS, ItemResult, Workplace, keep
 from qtide.experiments.reproduction.schedules import (
     LONG,
@@ -34,7 +34,7 @@ from qtide.experiments.reproduction.schedules import (
 )
 
 Tell = Callable[[str], object]
-AT_ONCE = 2
+AT_ONCE = 3
 """Items at once: most of them only wait."""
 DATA = "reproduction.json"
 
@@ -58,6 +58,8 @@ ITEMS: dict[str, Item] = {
     SHARES: Item(sharing),
     "table-3": Item(leonardo, LONG),
     "table-4": Item(leonardo, SHORT),
+    "dmr-overhead": Item(overhead),
+    "quantum-candidates": Item(chosen_steps),
     "figure-1": Item(granularity),
     "figures-2-3": Item(multiplexing),
     "heterogeneous-2-3": Item(splitting),
@@ -112,14 +114,7 @@ def write(folder: Path, results: Sequence[ItemResult], *, quick: bool) -> dict[s
     from qtide.experiments.reproduction.reproduction_page import markdown, write_page
 
     data: dict[str, Any] = {
-        "made": {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
-            "load": round(os.getloadavg()[2], 1),
-            "python": platform.python_version(),
-            "qtide": __version__,
-            "quick": quick,
-        },
+        "made": described() | {"quick": quick},
         "items": [each.as_dict() for each in results],
     }
     text = json.dumps(data, indent=1, ensure_ascii=False)

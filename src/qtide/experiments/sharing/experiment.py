@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.core.files import write_whole
+from qtide.experiments.machine import described
 from qtide.experiments.sharing.jobs import jobs_of
 from qtide.experiments.sharing.results import Measured, ResultRow, keep, kept, rows
 from qtide.experiments.sharing.sharing_plan import Point, SharingPlan
@@ -50,9 +51,14 @@ def write(plan: SharingPlan, folder: Path, found: list[ResultRow]) -> dict[str, 
 
     figures = draw(folder, found)
     page = write_page(folder, plan, found, figures)
-    described = {"folder": str(folder), "page": str(page), "rows": [row.as_dict() for row in found]}
-    write_whole(folder / "results.json", (json.dumps(described, indent=1) + "\n").encode())
-    return described
+    results = {
+        "folder": str(folder),
+        "page": str(page),
+        "made": described(),
+        "rows": [row.as_dict() for row in found],
+    }
+    write_whole(folder / "results.json", (json.dumps(results, indent=1) + "\n").encode())
+    return results
 
 
 class _Clock:

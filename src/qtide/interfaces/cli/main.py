@@ -70,6 +70,9 @@ COMMANDS = {
     "estimate": CommandEntry(
         SERVICE, "service:estimate", "Show what a payload would take, and when it would start."
     ),
+    "session": CommandEntry(
+        SERVICE, "session:session", "Hold a device for a while, for a closed loop."
+    ),
     "why": CommandEntry(SERVICE, "service:why", "Show why a task waits, and what would change it."),
     "usage": CommandEntry(SERVICE, "usage:usage", "Show the QPU seconds of users and accounts."),
     "allocations": CommandEntry(

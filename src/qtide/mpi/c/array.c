@@ -74,7 +74,9 @@ int64_t qtide_row(const qtide_array *array, int64_t index)
 
 void array_place(Array *array, void *local, int rank, int size)
 {
-    free(array->array.local);
+    if (!array->lent)
+        free(array->array.local);
+    array->lent = false;
     array->array.local = local;
     array->rank = rank;
     array->size = size;
@@ -219,7 +221,8 @@ void array_settle(Array *array, bool made, int rank, int size)
 {
     if (made)
         array_place(array, array->moved, rank, size);
-    /* else a transfer that never ends may still write there: keep the memory */
+    else
+        array->lent = true; /* a transfer that was given up may read `local` and write `moved` later */
     array->moved = NULL;
 }
 

@@ -133,11 +133,10 @@ int qtide_save(void)
     }
     for (int i = 0; i < array_count && code == 0; i++)
         code = array_write(arrays[i], folder);
-    MPI_Request request; /* all have written, or none has saved */
-    int all, lost = PMPI_Iallreduce(&code, &all, 1, MPI_INT, MPI_MIN, job.comm, &request);
-    if (lost != MPI_SUCCESS || world_wait(&request, MPI_STATUS_IGNORE, &job.watch) != MPI_SUCCESS)
+    int worst; /* all have written, or none has saved */
+    if (MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MIN, job.comm) != MPI_SUCCESS)
         return QTIDE_LOST;
-    code = all;
+    code = worst;
     for (int i = 0; is_root() && i < job.state_count && code == 0; i++)
         code = state_file(&job.states[i], folder, true);
     if (is_root() && code == 0)

@@ -1,15 +1,13 @@
-/* The connection to the helper of the root, and messages as lines of JSON. */
+/* The connection to the helper of the root. */
 #define _GNU_SOURCE
 #include "internal.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,6 +16,7 @@
 
 #define ORDER_LIMIT 600.0 /* seconds that a member waits for a message of the root */
 #define FINISH_LIMIT 200  /* seconds that the helper may take to give all nodes back */
+#define SETTLE_LIMIT 60.0 /* seconds within which all ranks know of a loss, or are lost themselves */
 #define SILENCE 5         /* seconds after which a host that does not answer counts as gone */
 #define POLL_NS 1000000   /* between two calls of MPI while waiting for a message */
 
@@ -29,207 +28,18 @@ typedef struct Line {
 static struct {
     int fd, identity;
     pid_t helper;
-    int helper_input;
+    FILE *helper_socket;
     FILE *input;
     pthread_mutex_t lock;
     pthread_cond_t news;
     int *lost;
-    int lost_count;
+    int lost_count, settled; /* of the lost ones, those that all other ranks know */
     bool all_lost, leaving;
     Line *orders, *answers, *verdicts;
     long ticket;
 } control = {.fd = -1,
-             .helper_input = -1,
              .lock = PTHREAD_MUTEX_INITIALIZER,
              .news = PTHREAD_COND_INITIALIZER};
-
-/* -- JSON --------------------------------------------------------------------------------------- */
-
-static void text_room(Text *text, size_t more)
-{
-    if (text->used + more + 1 <= text->room)
-        return;
-    text->room = 2 * (text->used + more + 1);
-    text->bytes = realloc(text->bytes, text->room);
-    if (text->bytes == NULL)
-        abort();
-}
-
-static void text_print(Text *text, const char *format, va_list list)
-{
-    va_list again;
-    va_copy(again, list);
-    int length = vsnprintf(NULL, 0, format, list);
-    text_room(text, (size_t)length);
-    vsnprintf(text->bytes + text->used, (size_t)length + 1, format, again);
-    va_end(again);
-    text->used += (size_t)length;
-}
-
-void text_add(Text *text, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    text_print(text, format, list);
-    va_end(list);
-}
-
-void text_add_string(Text *text, const char *value)
-{
-    text_add(text, "\"");
-    for (; *value; value++) {
-        unsigned char each = (unsigned char)*value;
-        if (each == '"' || each == '\\')
-            text_add(text, "\\%c", each);
-        else if (each < 0x20)
-            text_add(text, "\\u%04x", each);
-        else
-            text_add(text, "%c", each);
-    }
-    text_add(text, "\"");
-}
-
-void text_add_numbers(Text *text, const int *numbers, int count)
-{
-    text_add(text, "[");
-    for (int i = 0; i < count; i++)
-        text_add(text, i ? ",%d" : "%d", numbers[i]);
-    text_add(text, "]");
-}
-
-static const char *skip_space(const char *at)
-{
-    while (isspace((unsigned char)*at))
-        at++;
-    return at;
-}
-
-static const char *skip_string(const char *at)
-{
-    for (at++; *at && *at != '"'; at++)
-        if (*at == '\\' && at[1])
-            at++;
-    return *at ? at + 1 : at;
-}
-
-static const char *skip_value(const char *at)
-{
-    int depth = 0;
-    do {
-        if (*at == '"') {
-            at = skip_string(at);
-            continue;
-        }
-        if (*at == '[' || *at == '{')
-            depth++;
-        else if (*at == ']' || *at == '}')
-            depth--;
-        if (depth >= 0)
-            at++;
-    } while (*at && (depth > 0 || (depth == 0 && !strchr(",]}", *at))));
-    return at;
-}
-
-/* The value of a key of the outermost object; NULL if there is none. */
-static const char *json_value(const char *line, const char *key)
-{
-    const char *at = strchr(line, '{');
-    size_t length = strlen(key);
-    while (at != NULL && *at && *at != '}') {
-        at = skip_space(at + 1);
-        if (*at != '"')
-            return NULL;
-        const char *name = at + 1, *after = skip_string(at);
-        at = skip_space(after);
-        if (*at != ':')
-            return NULL;
-        at = skip_space(at + 1);
-        if ((size_t)(after - 1 - name) == length && strncmp(name, key, length) == 0)
-            return at;
-        at = skip_space(skip_value(at));
-    }
-    return NULL;
-}
-
-long json_long(const char *line, const char *key, long otherwise)
-{
-    const char *at = json_value(line, key);
-    if (at == NULL || strncmp(at, "null", 4) == 0)
-        return otherwise;
-    if (strncmp(at, "true", 4) == 0)
-        return 1;
-    return strtol(at, NULL, 10); /* false becomes 0 */
-}
-
-static char *decoded(const char *at)
-{
-    char *text = malloc(strlen(at) + 1), *end = text;
-    for (at++; *at && *at != '"'; at++) {
-        if (*at != '\\') {
-            *end++ = *at;
-            continue;
-        }
-        at++;
-        if (*at == 'u') { /* the helper escapes only control characters so */
-            char digits[5] = {0};
-            strncpy(digits, at + 1, 4);
-            *end++ = (char)strtol(digits, NULL, 16);
-            at += strlen(digits);
-        } else {
-            const char *from = "nrtbf", *to = "\n\r\t\b\f", *found = strchr(from, *at);
-            *end++ = found && *at ? to[found - from] : *at;
-        }
-    }
-    *end = 0;
-    return text;
-}
-
-char *json_string(const char *line, const char *key)
-{
-    const char *at = json_value(line, key);
-    return at != NULL && *at == '"' ? decoded(at) : NULL;
-}
-
-/* The number of elements of an array; `each` is called with the place of every one. */
-static int json_each(const char *line, const char *key, void (*each)(void *, int, const char *),
-                     void *arg)
-{
-    const char *at = json_value(line, key);
-    int count = 0;
-    if (at == NULL || *at != '[')
-        return 0;
-    for (at = skip_space(at + 1); *at && *at != ']'; at = skip_space(*at == ',' ? at + 1 : at)) {
-        each(arg, count++, at);
-        at = skip_space(skip_value(at));
-    }
-    return count;
-}
-
-static void take_number(void *arg, int index, const char *at)
-{
-    int **numbers = arg;
-    *numbers = realloc(*numbers, sizeof(int) * (size_t)(index + 1));
-    (*numbers)[index] = (int)strtol(at, NULL, 10);
-}
-
-int json_longs(const char *line, const char *key, int **numbers)
-{
-    *numbers = NULL;
-    return json_each(line, key, take_number, numbers);
-}
-
-static void take_string(void *arg, int index, const char *at)
-{
-    char ***strings = arg;
-    *strings = realloc(*strings, sizeof(char *) * (size_t)(index + 1));
-    (*strings)[index] = decoded(at);
-}
-
-int json_strings(const char *line, const char *key, char ***strings)
-{
-    *strings = NULL;
-    return json_each(line, key, take_string, strings);
-}
 
 /* -- the helper --------------------------------------------------------------------------------- */
 
@@ -239,53 +49,65 @@ static const char *python(void)
     return named && *named ? named : QTIDE_PYTHON;
 }
 
-/* Start the helper; returns its first line. `words` are its arguments. */
+/* The environment of the helper: this one's, and how to reach the launcher that started this process. */
+static char **helper_environment(const Launched *launched, char variables[3][32])
+{
+    size_t count = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **all = calloc(count + 4, sizeof *all);
+    memcpy(all, environ, sizeof *all * count);
+    if (launched != NULL) {
+        snprintf(variables[0], sizeof variables[0], "PMI_FD=%d", launched->fd);
+        snprintf(variables[1], sizeof variables[1], "PMI_RANK=%d", launched->rank);
+        snprintf(variables[2], sizeof variables[2], "PMI_SIZE=%d", launched->size);
+        for (int i = 0; i < 3; i++)
+            all[count++] = variables[i];
+    }
+    return all;
+}
+
+/* Start the helper; returns its first line. `words` are its arguments. A fork would copy the page tables
+ * of a large program, and hold locks of MPI's threads for ever. */
 char *control_start(const char *const *words, const char *first_line)
 {
-    int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return NULL;
     const Launched *launched = world_launcher();
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        setpgid(0, 0); /* an interrupt of the terminal is for the program, which then ends it */
-        if (launched != NULL) {
-            char number[16];
-            snprintf(number, sizeof number, "%d", launched->fd);
-            setenv("PMI_FD", number, 1);
-            snprintf(number, sizeof number, "%d", launched->rank);
-            setenv("PMI_RANK", number, 1);
-            snprintf(number, sizeof number, "%d", launched->size);
-            setenv("PMI_SIZE", number, 1);
-        }
-        const char *argv[8] = {python(), "-m", "qtide.mpi.helper"};
-        for (int i = 0; words[i] != NULL && i < 4; i++)
-            argv[3 + i] = words[i];
-        execvp(argv[0], (char **)argv);
-        fprintf(stderr, "qtide: cannot start %s: %s; set QTIDE_PYTHON to a Python that has qtide\n",
-                argv[0], strerror(errno));
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
+    const char *argv[8] = {python(), "-m", "qtide.mpi.helper"};
+    for (int i = 0; words[i] != NULL && i < 4; i++)
+        argv[3 + i] = words[i];
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
+    posix_spawnattr_t terms; /* an interrupt of the terminal is for the program, which then ends it */
+    posix_spawnattr_init(&terms);
+    posix_spawnattr_setflags(&terms, POSIX_SPAWN_SETPGROUP);
+    char variables[3][32], **environment = helper_environment(launched, variables);
+    int error = posix_spawnp(&control.helper, argv[0], &actions, &terms, (char **)argv, environment);
+    free(environment);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&terms);
+    close(ends[1]);
     if (launched != NULL)
         close(launched->fd);
-    if (child < 0)
+    if (error) {
+        fprintf(stderr, "qtide: cannot start %s: %s; set QTIDE_PYTHON to a Python that has qtide\n",
+                argv[0], strerror(error));
+        control.helper = 0;
+        close(ends[0]);
         return NULL;
-    control.helper = child;
-    control.helper_input = in[1];
-    signal(SIGPIPE, SIG_IGN);
-    dprintf(in[1], "%s\n", first_line);
+    }
+    control.helper_socket = fdopen(ends[0], "r"); /* the helper ends with it */
+    send(ends[0], first_line, strlen(first_line), MSG_NOSIGNAL);
+    send(ends[0], "\n", 1, MSG_NOSIGNAL);
     char *line = NULL;
     size_t room = 0;
-    FILE *answer = fdopen(out[0], "r");
-    if (getline(&line, &room, answer) <= 0) {
+    if (getline(&line, &room, control.helper_socket) <= 0) {
         free(line);
         line = NULL;
     }
-    fclose(answer);
     return line;
 }
 
@@ -302,10 +124,11 @@ static void append(Line **list, char *text)
 
 static void receive(char *text)
 {
+    int lost = (int)json_long(text, "lost", -1);
     pthread_mutex_lock(&control.lock);
-    if (json_value(text, "lost") != NULL) {
+    if (lost >= 0) {
         control.lost = realloc(control.lost, sizeof(int) * (size_t)(control.lost_count + 1));
-        control.lost[control.lost_count] = (int)json_long(text, "lost", 0);
+        control.lost[control.lost_count] = lost;
         __atomic_add_fetch(&control.lost_count, 1, __ATOMIC_RELEASE);
         free(text);
     } else if (json_value(text, "answer") != NULL) {
@@ -317,6 +140,8 @@ static void receive(char *text)
     }
     pthread_cond_broadcast(&control.news);
     pthread_mutex_unlock(&control.lock);
+    if (lost >= 0) /* from now on no call of this rank ends well */
+        control_send("{\"noticed\": %d}", lost);
 }
 
 static void *listen_to_helper(void *unused)
@@ -506,6 +331,17 @@ int control_watch(const Watch *watch)
     return 0;
 }
 
+/* A rank that gives a call up lets the program change what it was about to send. It may do so only
+ * when no other rank takes what comes late for an answer. */
+void control_settle(void)
+{
+    int known = __atomic_load_n(&control.lost_count, __ATOMIC_ACQUIRE);
+    if (known == __atomic_load_n(&control.settled, __ATOMIC_ACQUIRE) || control.all_lost)
+        return;
+    free(control_ask(SETTLE_LIMIT, "settle", "%s", ""));
+    __atomic_store_n(&control.settled, known, __ATOMIC_RELEASE);
+}
+
 bool control_gone(void) { return control.all_lost; }
 
 int control_identity(void) { return control.identity; }
@@ -525,6 +361,6 @@ void control_finish(void)
     int status;
     for (int i = 0; i < 100 * FINISH_LIMIT && waitpid(control.helper, &status, WNOHANG) == 0; i++)
         usleep(10000);
-    close(control.helper_input);
+    fclose(control.helper_socket);
     control.helper = 0;
 }

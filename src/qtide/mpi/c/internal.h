@@ -2,6 +2,7 @@
 #ifndef QTIDE_INTERNAL_H
 #define QTIDE_INTERNAL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,20 +10,24 @@
 
 #include "qtide.h"
 
-/* control.c: the connection to the helper of the root, and messages as lines of JSON */
+/* json.c: messages as lines of JSON */
 
 typedef struct {
     char *bytes;
     size_t used, room;
 } Text;
 void text_add(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_print(Text *text, const char *format, va_list list);
 void text_add_string(Text *text, const char *value);
 void text_add_numbers(Text *text, const int *numbers, int count);
 
+const char *json_value(const char *line, const char *key); /* NULL if there is none */
 long json_long(const char *line, const char *key, long otherwise);
 char *json_string(const char *line, const char *key); /* free() it; NULL if there is none */
 int json_longs(const char *line, const char *key, int **numbers);
 int json_strings(const char *line, const char *key, char ***strings);
+
+/* control.c: the connection to the helper of the root */
 
 /* Whose loss ends a wait, and the change whose verdict does; `last` is 0 or a time. */
 typedef struct {
@@ -42,12 +47,13 @@ char *control_order(void); /* the next order of the root; free() it */
 int control_verdict(int change); /* 1: the change is made */
 bool control_is_lost(int member);
 int control_watch(const Watch *watch); /* 0, or QTIDE_LOST */
+void control_settle(void); /* wait until all ranks know of the losses that this one knows */
 bool control_gone(void); /* whether the helper is gone */
 int control_identity(void);
 void control_leave(void);
 void control_finish(void); /* the root ends the helper */
 
-/* world.c: MPI as a world of one process, waits that can be given up, joining worlds */
+/* world.c: MPI as a world of one process, waits that can be given up */
 
 typedef struct {
     int fd, rank, size;
@@ -59,11 +65,15 @@ bool world_begun(void);
 const Launched *world_launcher(void);
 void world_progress(void);
 int world_lost_code(void);
+/* MPI_SUCCESS, or the code of a loss when all other ranks know of it, too. */
+int world_alive(const Watch *watch);
 /* Test a request until it is done; an MPI error code. */
 int world_wait(MPI_Request *request, MPI_Status *status, const Watch *watch);
 int world_until(int (*test)(void *, int *), void *arg, const Watch *watch);
 /* Run a blocking function in a thread and watch. `arg` is on the heap: an abandoned call keeps it. */
 int world_call(int (*function)(void *), void *arg, const Watch *watch);
+
+/* join.c: joining and splitting communicators */
 
 char **join_open(int count);
 void join_close(char **ports, int count, bool connected);
@@ -71,6 +81,20 @@ int join_accept(char **ports, int count, MPI_Comm *pairs, const Watch *watch);
 int join_extend(MPI_Comm comm, const MPI_Comm *pairs, int count, MPI_Comm *result, const Watch *);
 int join_connect(const char *port, int later, MPI_Comm *result, const Watch *watch);
 int join_split(MPI_Comm comm, const int *ranks, int count, int tag, MPI_Comm *result, const Watch *);
+
+/* landing.c: where collective calls of the program let MPI write */
+
+typedef struct Memory Memory;
+typedef struct {
+    char *user;
+    Memory *own;
+    MPI_Aint low, high; /* where the data lies, relative to the buffer's address */
+    MPI_Aint data;      /* bytes of data in between: fewer if there are gaps */
+} Landing;
+void landing_block(Landing *landing, MPI_Aint at, MPI_Aint count, MPI_Datatype type);
+void landing_blocks(Landing *, int ranks, const int counts[], const int places[], MPI_Datatype type);
+void *landing_address(Landing *landing, void *to, bool filled);
+int landing_wait(Landing *landing, int code, MPI_Request *request, const Watch *watch);
 
 /* array.c: distributed arrays */
 
@@ -80,6 +104,7 @@ typedef struct {
     int rank, size; /* of the layout that `local` has now */
     void *moved;    /* this rank's rows in the layout of a change that is not made yet */
     int64_t moved_count;
+    bool lent; /* MPI may still use `local`: it is never freed */
 } Array;
 extern Array **arrays;
 extern int array_count;

@@ -10,19 +10,24 @@
 #include <unistd.h>
 
 #define CHANGE_LIMIT 120.0 /* seconds that a change may take */
+#define PIECE (64UL << 20) /* bytes of state that go to all ranks at once */
 #define SLOWEST 10e6       /* bytes per second: a slower move counts as stuck */
 
 int bcast(void *data, size_t bytes, MPI_Comm comm, const Watch *watch)
 {
-    for (size_t done = 0; done < bytes;) { /* in pieces that MPI can count */
-        size_t piece = bytes - done < INT_MAX / 2 ? bytes - done : INT_MAX / 2;
+    int rank, code = MPI_SUCCESS;
+    PMPI_Comm_rank(comm, &rank);
+    for (size_t done = 0; done < bytes && code == MPI_SUCCESS;) {
+        size_t piece = bytes - done < PIECE ? bytes - done : PIECE;
         MPI_Request request;
-        if (PMPI_Ibcast((char *)data + done, (int)piece, MPI_BYTE, 0, comm, &request) != MPI_SUCCESS ||
-            world_wait(&request, MPI_STATUS_IGNORE, watch) != MPI_SUCCESS)
-            return QTIDE_LOST;
+        Landing landing = {0};
+        landing_block(&landing, 0, (MPI_Aint)piece, MPI_BYTE);
+        void *own = landing_address(&landing, (char *)data + done, rank == 0);
+        code = PMPI_Ibcast(own, (int)piece, MPI_BYTE, 0, comm, &request);
+        code = landing_wait(&landing, code, &request, watch);
         done += piece;
     }
-    return 0;
+    return code == MPI_SUCCESS ? 0 : QTIDE_LOST;
 }
 
 int barrier(MPI_Comm comm, const Watch *watch)
@@ -70,18 +75,90 @@ static Watch change_watch(const int *members, int size)
     return (Watch){members, size, job.change, is_root() ? now() + limit : 0};
 }
 
-/* Report how this rank's part of a change went; returns whether the change is made. */
-static bool agree(int code, const int *members, int size)
+/* Report how this rank's part of a change went; returns whether the change is made. If it is, the end
+ * of those who leave is no loss. */
+static bool agree(int code, const int *members, int size, const int *leaving, int count)
 {
     control_send("{\"change\": %d, \"success\": %s}", job.change, code ? "false" : "true");
     if (is_root()) {
+        Text all = {0}, some = {0};
+        text_add_numbers(&all, members, size);
+        text_add_numbers(&some, leaving, count);
+        free(control_ask(CHANGE_LIMIT + 10, "decide",
+                         "\"change\": %d, \"members\": %s, \"leaving\": %s", job.change, all.bytes,
+                         some.bytes));
+        free(all.bytes);
+        free(some.bytes);
+    }
+    return control_verdict(job.change) && code == 0;
+}
+
+/* Let the root find out who is left, and tell all of them; the number of those who are. */
+static int told_who_is_left(int **left)
+{
+    if (is_root()) {
         Text text = {0};
-        text_add_numbers(&text, members, size);
-        free(control_ask(CHANGE_LIMIT + 10, "decide", "\"change\": %d, \"members\": %s", job.change,
+        text_add_numbers(&text, job.members, job.size);
+        job.change++;
+        free(control_ask(ASK_LIMIT, "regroup", "\"change\": %d, \"members\": %s", job.change,
                          text.bytes));
         free(text.bytes);
     }
-    return control_verdict(job.change) && code == 0;
+    char *order = control_order();
+    if (order == NULL)
+        return fail(QTIDE_ERROR, "the root of the job sent nothing");
+    job.change = (int)json_long(order, "regroup", job.change);
+    int count = json_longs(order, "members", left);
+    free(order);
+    return count;
+}
+
+/* Go on with some of the members; 0, or 1 if one of them was lost meanwhile. The old communicator is
+ * abandoned: it cannot be freed. */
+static int separate(const int *left, int count)
+{
+    int *ranks = malloc(sizeof(int) * (size_t)(count + 1)), used = 0;
+    for (int i = 0; i < job.size; i++)
+        for (int j = 0; j < count; j++)
+            if (job.members[i] == left[j])
+                ranks[used++] = i;
+    Watch watch = change_watch(left, count);
+    MPI_Comm raw = MPI_COMM_NULL;
+    int code = join_split(job.comm, ranks, count, job.change, &raw, &watch);
+    bool made = agree(code, left, count, NULL, 0);
+    if (made)
+        adopt(raw, left, count);
+    free(ranks);
+    return made ? 0 : code == QTIDE_ERROR ? QTIDE_ERROR : 1;
+}
+
+/* Make a communicator of those who are left; 0 if it is made, 1 if another one was lost meanwhile. */
+int regroup(void)
+{
+    if (is_root() && control_gone()) { /* all others end with the helper */
+        MPI_Comm self;
+        PMPI_Comm_dup(MPI_COMM_SELF, &self);
+        adopt(self, (int[]){0}, 1);
+        return 0;
+    }
+    int *left, count = told_who_is_left(&left);
+    if (count < 0)
+        return count;
+    int code = separate(left, count);
+    free(left);
+    return code;
+}
+
+/* Make a communicator of the same members after a change that was given up: its messages may still be
+ * on their way on the old one, and a later call would take them for its own. */
+static int renew(void)
+{
+    int *left, count = told_who_is_left(&left), all = job.size;
+    if (count < 0)
+        return control_gone() ? QTIDE_LOST : count;
+    int code = count < all ? QTIDE_LOST : separate(left, count);
+    free(left);
+    return code == 1 ? QTIDE_LOST : code;
 }
 
 /* Give newcomers, the ranks from `old_size` on, the state; refuse one that has registered others. */
@@ -144,7 +221,7 @@ static int finish_growth(MPI_Comm raw, int code, int old_size, const int *member
     }
     if (code == 0)
         code = move_all(raw, old_size, size, watch);
-    bool made = agree(code, members, size);
+    bool made = agree(code, members, size, NULL, 0);
     MPI_Comm before = job.comm;
     settle(made, made ? raw : before, old_size, made ? size : old_size, rank);
     if (made) {
@@ -197,7 +274,7 @@ int grow(const int *newcomers, int count, const char *site)
         join_close(ports, count, made == 1);
     free(pairs);
     free(members);
-    return made;
+    return made == 0 ? renew() : made;
 }
 
 /* Join as a newcomer or a founder, and get the state and the data. */
@@ -246,18 +323,12 @@ int shrink(int size)
     for (int i = 0; i < size; i++)
         ranks[i] = i;
     Watch watch = change_watch(members, old_size);
-    if (is_root()) {
-        Text text = {0};
-        text_add_numbers(&text, members + size, old_size - size);
-        free(control_ask(ASK_LIMIT, "leave", "\"members\": %s", text.bytes));
-        free(text.bytes);
-    }
     job.connect = 0;
     MPI_Comm raw = MPI_COMM_NULL, before = job.comm;
     int code = move_all(job.comm, old_size, size, &watch);
     if (code == 0 && job.rank < size)
         code = join_split(job.comm, ranks, size, job.change, &raw, &watch);
-    bool made = agree(code, members, old_size);
+    bool made = agree(code, members, old_size, members + size, old_size - size);
     settle(made, made && raw != MPI_COMM_NULL ? raw : before, old_size, made ? size : old_size, job.rank);
     if (made && job.rank >= size)
         leave();
@@ -267,46 +338,5 @@ int shrink(int size)
     }
     free(members);
     free(ranks);
-    return made ? 1 : code == QTIDE_ERROR ? QTIDE_ERROR : 0;
+    return made ? 1 : code == QTIDE_ERROR ? QTIDE_ERROR : renew();
 }
-
-/* Make a communicator of those who are left; 0 if it is made, 1 if another one was lost meanwhile. */
-int regroup(void)
-{
-    if (is_root() && control_gone()) { /* all others end with the helper */
-        MPI_Comm self;
-        PMPI_Comm_dup(MPI_COMM_SELF, &self);
-        adopt(self, (int[]){0}, 1);
-        return 0;
-    }
-    if (is_root()) {
-        Text text = {0};
-        text_add_numbers(&text, job.members, job.size);
-        job.change++;
-        free(control_ask(ASK_LIMIT, "regroup", "\"change\": %d, \"members\": %s", job.change,
-                         text.bytes));
-        free(text.bytes);
-    }
-    char *order = control_order();
-    int *left, count, *ranks, used = 0;
-    if (order == NULL)
-        return fail(QTIDE_ERROR, "the root of the job sent nothing");
-    job.change = (int)json_long(order, "regroup", job.change);
-    count = json_longs(order, "members", &left);
-    ranks = malloc(sizeof(int) * (size_t)(count + 1));
-    for (int i = 0; i < job.size; i++)
-        for (int j = 0; j < count; j++)
-            if (job.members[i] == left[j])
-                ranks[used++] = i;
-    Watch watch = change_watch(left, count);
-    MPI_Comm raw = MPI_COMM_NULL;
-    int code = join_split(job.comm, ranks, count, job.change, &raw, &watch);
-    bool made = agree(code, left, count);
-    if (made)
-        adopt(raw, left, count); /* the old communicator is abandoned: it cannot be freed */
-    free(order);
-    free(left);
-    free(ranks);
-    return made ? 0 : code == QTIDE_ERROR ? QTIDE_ERROR : 1;
-}
-

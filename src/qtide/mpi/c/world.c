@@ -1,4 +1,4 @@
-/* MPI as a world of one process, waits that can be given up, and the joining of worlds.
+/* MPI as a world of one process, and waits that can be given up.
  *
  * MPICH needs a process manager to begin. A thread of this process is one, so that every process is
  * a world of its own on every cluster, and worlds can be joined and left one by one.
@@ -12,15 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ACCEPT_LIMIT "3"  /* seconds within which a newcomer that is ready has to connect by MPI */
-#define CALL_LIMIT 60.0   /* seconds within which a blocking call has to return */
+#define CALL_LIMIT 20.0   /* seconds within which a blocking call has to return */
 #define GRACE 4.0         /* seconds until a blocking call is abandoned */
 #define END_LIMIT 10.0    /* seconds within which MPI has to end */
-#define TAG 1             /* of messages that join communicators */
 #define FIRST 100         /* tests of a request before looking at the other processes */
 #define SPIN 0.002        /* seconds of tests without a pause after that */
 #define NAP_FIRST 50e-6   /* seconds of the first pause; each is twice as long */
 #define NAP_MOST 1e-3     /* but not longer: a long wait leaves the core to others */
+#define NOTICE 1.0        /* seconds within which a loss is known that MPI notices first */
 #define MOVING 20e-6      /* a test that takes more CPU seconds has moved data: no pause */
 
 static struct {
@@ -132,12 +131,19 @@ static void unlink_segments(void)
         fclose(maps);
 }
 
+/* What UCX is told, unless the user has told it something else. Its shared memory crashes when a process
+ * is killed just as another one attaches to it; ranks of different nodes never use it. */
+static const char *const settings[][2] = {
+    {"UCX_TLS", "^mm"}, {"UCX_LOG_LEVEL", "error"}, {"UCX_LOG_FILE", "stderr"}};
+
 int world_begin(void)
 {
     if (world.begun)
         return 0;
     if (begin_pmi())
         return QTIDE_ERROR;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        setenv(settings[i][0], settings[i][1], 0);
     int provided;
     if (PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail(QTIDE_ERROR, "MPI does not begin");
@@ -251,19 +257,37 @@ static int progress_once(void *unused)
     return 0;
 }
 
+int world_alive(const Watch *watch)
+{
+    if (watch == NULL || control_watch(watch) == 0)
+        return MPI_SUCCESS;
+    control_settle();
+    return world.lost_code;
+}
+
+/* The code of a call that has ended: that of a loss, if there is one. A call that has ended well after a
+ * loss may have what a rank that gave up has changed since it sent it, so that is an error, too. */
+static int ended_with(int code, const Watch *watch)
+{
+    int lost = world_alive(watch);
+    for (double last = now() + NOTICE; code && !lost && watch && now() < last; nap(NAP_MOST))
+        lost = world_alive(watch);
+    return lost ? lost : code;
+}
+
 int world_until(int (*test)(void *, int *), void *arg, const Watch *watch)
 {
     int done = 0, code;
     for (int i = 0; i < FIRST; i++)
         if ((code = test(arg, &done)) != MPI_SUCCESS || done)
-            return code;
+            return ended_with(code, watch);
     double since = now(), pause = NAP_FIRST;
     for (;;) {
-        if (watch != NULL && control_watch(watch))
+        if (world_alive(watch) != MPI_SUCCESS)
             return world.lost_code;
         double before = used();
         if ((code = test(arg, &done)) != MPI_SUCCESS || done)
-            return code;
+            return ended_with(code, watch);
         double time = now();
         if (used() - before > MOVING) {
             since = time;
@@ -319,165 +343,4 @@ int world_call(int (*function)(void *), void *arg, const Watch *watch)
     int result = call->result;
     free(call);
     return lost ? QTIDE_LOST : result == MPI_SUCCESS ? 0 : QTIDE_LOST;
-}
-
-/* -- joining ------------------------------------------------------------------------------------ */
-
-char **join_open(int count)
-{
-    char **ports = calloc((size_t)count + 1, sizeof *ports);
-    for (int i = 0; i < count; i++) {
-        ports[i] = malloc(MPI_MAX_PORT_NAME);
-        PMPI_Open_port(MPI_INFO_NULL, ports[i]);
-    }
-    return ports;
-}
-
-/* Ports at which nobody came stay open: an accept that timed out is still posted in MPICH, and would
- * take the next process that connects to a port of the same number. */
-void join_close(char **ports, int count, bool connected)
-{
-    for (int i = 0; i < count; i++) {
-        if (connected)
-            PMPI_Close_port(ports[i]);
-        free(ports[i]);
-    }
-    free(ports);
-}
-
-/* Merge the two sides of an intercommunicator; the side with `high` 0 comes first. */
-static int merged(MPI_Comm inter, int high, MPI_Comm *comm)
-{
-    int code = PMPI_Intercomm_merge(inter, high, comm);
-    PMPI_Comm_free(&inter);
-    return code;
-}
-
-typedef struct {
-    char port[MPI_MAX_PORT_NAME];
-    MPI_Comm comm, result;
-    MPI_Comm *pairs;
-    MPI_Group group;
-    int count, tag;
-} Join;
-
-/* Run one part of a join; the memory of one that fails is kept, as its thread may still use it. */
-static int joined(int (*function)(void *), Join *join, MPI_Comm *result, const Watch *watch)
-{
-    int code = world_call(function, join, watch);
-    if (code)
-        return code;
-    *result = join->result;
-    free(join->pairs);
-    free(join);
-    return 0;
-}
-
-static int accept_one(void *arg)
-{
-    Join *join = arg;
-    MPI_Info info;
-    MPI_Comm inter;
-    PMPI_Info_create(&info);
-    PMPI_Info_set(info, "timeout", ACCEPT_LIMIT);
-    int code = PMPI_Comm_accept(join->port, info, 0, MPI_COMM_SELF, &inter);
-    PMPI_Info_free(&info);
-    return code != MPI_SUCCESS ? code : merged(inter, 0, &join->result);
-}
-
-int join_accept(char **ports, int count, MPI_Comm *pairs, const Watch *watch)
-{
-    for (int i = 0; i < count; i++) {
-        Join *join = calloc(1, sizeof *join);
-        strncpy(join->port, ports[i], MPI_MAX_PORT_NAME - 1);
-        int code = joined(accept_one, join, &pairs[i], watch);
-        if (code)
-            return code;
-    }
-    return 0;
-}
-
-/* Add one process after another; only the root has the pairs. */
-static int extended(MPI_Comm comm, MPI_Comm *pairs, int count, bool own, MPI_Comm *result)
-{
-    for (int i = 0; i < count; i++) {
-        MPI_Comm inter, larger, pair = pairs ? pairs[i] : MPI_COMM_NULL;
-        int code = PMPI_Intercomm_create(comm, 0, pair == MPI_COMM_NULL ? comm : pair, 1, TAG, &inter);
-        if (code != MPI_SUCCESS || (code = merged(inter, 0, &larger)) != MPI_SUCCESS)
-            return code;
-        if (own)
-            PMPI_Comm_free(&comm);
-        if (pair != MPI_COMM_NULL)
-            PMPI_Comm_free(&pair);
-        comm = larger;
-        own = true;
-    }
-    *result = comm;
-    return MPI_SUCCESS;
-}
-
-static int extend_all(void *arg)
-{
-    Join *join = arg;
-    return extended(join->comm, join->pairs, join->count, false, &join->result);
-}
-
-int join_extend(MPI_Comm comm, const MPI_Comm *pairs, int count, MPI_Comm *result, const Watch *watch)
-{
-    Join *join = calloc(1, sizeof *join);
-    join->comm = comm;
-    join->count = count;
-    if (pairs != NULL) {
-        join->pairs = malloc(sizeof *pairs * (size_t)count);
-        memcpy(join->pairs, pairs, sizeof *pairs * (size_t)count);
-    }
-    return joined(extend_all, join, result, watch);
-}
-
-static int connect_one(void *arg)
-{
-    Join *join = arg;
-    MPI_Comm inter, pair, comm;
-    int code = PMPI_Comm_connect(join->port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter);
-    if (code == MPI_SUCCESS)
-        code = merged(inter, 1, &pair);
-    if (code == MPI_SUCCESS)
-        code = PMPI_Intercomm_create(MPI_COMM_SELF, 0, pair, 0, TAG, &inter);
-    if (code == MPI_SUCCESS)
-        code = merged(inter, 1, &comm);
-    if (code != MPI_SUCCESS)
-        return code;
-    PMPI_Comm_free(&pair);
-    return extended(comm, NULL, join->count, true, &join->result);
-}
-
-/* Connect as a newcomer, after which `later` others come. */
-int join_connect(const char *port, int later, MPI_Comm *result, const Watch *watch)
-{
-    Join *join = calloc(1, sizeof *join);
-    strncpy(join->port, port, MPI_MAX_PORT_NAME - 1);
-    join->count = later;
-    return joined(connect_one, join, result, watch);
-}
-
-static int split_off(void *arg)
-{
-    Join *join = arg;
-    return PMPI_Comm_create_group(join->comm, join->group, join->tag, &join->result);
-}
-
-/* A communicator of some ranks; the others take no part. */
-int join_split(MPI_Comm comm, const int *ranks, int count, int tag, MPI_Comm *result,
-               const Watch *watch)
-{
-    if (count == 1)
-        return PMPI_Comm_dup(MPI_COMM_SELF, result);
-    MPI_Group all;
-    Join *join = calloc(1, sizeof *join);
-    join->comm = comm;
-    join->tag = tag % 32768;
-    PMPI_Comm_group(comm, &all);
-    PMPI_Group_incl(all, count, ranks, &join->group);
-    PMPI_Group_free(&all);
-    return joined(split_off, join, result, watch);
 }

@@ -36,10 +36,30 @@ class SubmissionForm(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     """Seconds within which it has to start; it is refused if that cannot be promised."""
+    session: Text | None = None
+    """The session that it belongs to; it starts at once while that holds the device."""
+    min_fidelity: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The least expected fidelity, if `device` is a class such as `any:gate`."""
     calibration: Text | None = None
     """The only calibration set that it may run on; with another one, it ends without an answer."""
     calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     """The most seconds since the device's calibration when it starts; else it ends likewise."""
+
+
+class SessionForm(BaseModel):
+    """A session: a device that only its owner's tasks use for a while."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Text
+    seconds: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """The longest time that it holds the device."""
+    idle: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """The longest time that it holds the device without a task on it."""
+    name: Text = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    """Seconds within which it has to begin; it is refused if that cannot be promised."""
 
 
 class TaskForm(BaseModel):
@@ -58,12 +78,22 @@ class TaskForm(BaseModel):
     seed: int
     priority: int
     max_wait: float | None
+    idle: float | None
+    """For a session: the seconds for which it may hold the device idle."""
+    session: str | None
+    """The session that it belongs to."""
+    route: str | None
+    """The class of devices that it was submitted to."""
+    fidelity: float | None
+    """Expected fidelity on its device, if it was submitted to a class of them."""
     attempts: int
     submitted: float
     started: float | None
     ended: float | None
     expected_seconds: float
     qpu_seconds: float
+    share: float
+    """The share of its work that was done before it last gave way to another task."""
     error: str | None
     calibration: str | None
     """The calibration set that it began on."""
@@ -99,6 +129,8 @@ class EstimateForm(BaseModel):
     expected_end: float | None
     likely_start: list[float] | None
     """With others' likely arrivals: nine of ten tasks start from the first to the last of these."""
+    fidelity: float | None = None
+    """Expected fidelity on the device that it would go to, for a class of devices."""
     based_on: int
     """Number of earlier starts from which the likely start was learnt."""
 
@@ -114,6 +146,8 @@ class WhyForm(BaseModel):
     seconds_ahead: float | None = None
     seconds_running: float | None = None
     seconds_promised: float | None = None
+    route: dict[str, Any] | None = None
+    """The devices that the task may run on, with the fidelity and seconds to expect of each."""
     sentences: list[str]
 
 
