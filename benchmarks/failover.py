@@ -282,7 +282,7 @@ def soak(limit: float) -> list[Claim]:
 def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
     """Let something fail, and bring it back."""
     leader = pair.leader()
-    standby = next(each for each in pair.services if each is not leader)
+    standby = pair.other(leader)
     if what == "database":
         server.kill()
         time.sleep(0.2)
@@ -292,12 +292,9 @@ def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
         wait_until(lambda: refusal(standby) is None)
         pair.host_of(leader).rejoin()
         leader.wait(60.0)
-        leader.start(ready=False)
     else:
-        lost = leader if what == "service" else standby
-        lost.kill()
-        lost.start(ready=False)
-    wait_until(lambda: sorted(map(str, map(refusal, pair.services))) == ["None", "standby"])
+        (leader if what == "service" else standby).kill()
+    pair.settle()
 
 
 def audited(pair: HostedPair, load: Load, folder: Path) -> list[Claim]:

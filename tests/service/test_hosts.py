@@ -13,7 +13,7 @@ from qtide.service.local_service import LocalService
 from qtide.service.postgresql import DEPOSED
 from tests.service.network import Host, Network
 from tests.service.postgres import PostgresServer
-from tests.service.serving import wait_until
+from tests.service.serving import is_alive, wait_until
 from tests.service.test_failover import Load, Pair, check, refusal
 
 
@@ -37,6 +37,21 @@ class HostedPair(Pair):
         files = f'certificate = "{folder / "cert.pem"}"\nkey = "{folder / "key.pem"}"'
         head = f'store = "{self.database}"\n{files}'
         return LocalService(folder, self.device, head, address=host.address, within=host.within)
+
+    def settle(self) -> None:
+        """Start again what ended, as systemd would, until one leads and the other stands by."""
+
+        def settled() -> bool:
+            for each in self.services:
+                if not is_alive(each.pid):
+                    each.start(ready=False)
+            return sorted(map(str, map(refusal, self.services))) == ["None", "standby"]
+
+        wait_until(settled)
+
+    def other(self, service: LocalService) -> LocalService:
+        """The one of the two that is not this one."""
+        return next(each for each in self.services if each is not service)
 
     def host_of(self, service: LocalService) -> Host:
         """Where a service runs."""
@@ -80,24 +95,24 @@ def test_a_network_that_parts_hosts_and_is_slow_loses_nothing_and_lets_one_lead(
     # the leader's host is cut off from everybody
     old = hosted.leader()
     hosted.host_of(old).cut_off()
+    wait_until(lambda: refusal(hosted.other(old)) is None)
+    wait_until(lambda: not workers(old.pid))
     load.more(5)
-    new = hosted.leader()
-    assert new is not old
-    assert workers(old.pid) == []
     hosted.host_of(old).rejoin()
     assert old.wait(60.0) == DEPOSED
-    old.start(ready=False)
-    wait_until(lambda: refusal(old) == "standby")
+    hosted.settle()
     # the database hears the leader, but its answers vanish; clients still reach the leader
     there, _ = database
-    there.ignore(hosted.host_of(new))
-    wait_until(lambda: refusal(old) is None)
+    deaf = hosted.leader()
+    there.ignore(hosted.host_of(deaf))
+    wait_until(lambda: refusal(hosted.other(deaf)) is None)
     load.more(5)
-    there.heed(hosted.host_of(new))
-    assert new.wait(60.0) == DEPOSED
+    there.heed(hosted.host_of(deaf))
+    assert deaf.wait(60.0) == DEPOSED
+    hosted.settle()
     # what the database says takes longer
     there.slow_down("400kbit")
     load.more(5)
     check(hosted, load)
-    busy = hosted.rows("SELECT began, ended FROM occupations ORDER BY began")
-    assert len(busy) >= len(load.answers)
+    (booked,) = hosted.rows("SELECT count(*) AS number FROM occupations WHERE cause = ''")
+    assert booked["number"] >= len(load.answers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
@@ -51,10 +51,10 @@ class Allocation:
     device: str
     period: AllocationPeriod
     seconds: float
-    start: float
-    """From when on it counts; 0 for a period that repeats."""
-    end: float
-    reason: str
+    start: float = 0.0
+    """When a grant begins and ends; a period that repeats has no end."""
+    end: float = FOREVER
+    reason: str = ""
 
     @cached_property
     def owner(self) -> tuple[str, str, str]:
@@ -213,21 +213,13 @@ class AllocationBook:
         """The accounts that have allocations."""
         return {each.account for each in self._balances if each.account and not each.user}
 
-    async def add(
-        self,
-        whom: tuple[str, str, str],
-        period: AllocationPeriod,
-        seconds: float,
-        between: tuple[float, float],
-        reason: str,
-    ) -> Allocation:
-        """Add an allocation for an account, a user and a device; it counts from now on."""
-        start, end = between if period is AllocationPeriod.GRANT else (0.0, FOREVER)
-        self._check_new(whom, period, start, end)
-        row = (*whom, str(period), seconds, start, end, reason)
-        number = await self._store.write(lambda db: db.execute(ADD, row).fetchone()["number"])
-        made = Allocation(number, *whom, period, seconds, start, end, reason)
-        now = self._world.now()
+    async def add(self, wanted: Allocation) -> Allocation:
+        """Add an allocation, and number it; it counts what was used of its period before."""
+        self._check_new(wanted)
+        row = (*wanted.owner, str(wanted.period), wanted.seconds, wanted.start, wanted.end)
+        values = (*row, wanted.reason)
+        number = await self._store.write(lambda db: db.execute(ADD, values).fetchone()["number"])
+        made, now = replace(wanted, number=number), self._world.now()
         used = await self._store.look(_used(made, now))
         self._known.clear()
         self._balances[made] = Balance(made.span(now)[0], used)
@@ -321,18 +313,17 @@ class AllocationBook:
             more = f"the next {each.period} begins at {_date(end)}"
         return f"the {each.whose} has {self._left(each):g} left of {each}{waiting}; {more}"
 
-    def _check_new(
-        self, whom: tuple[str, str, str], period: AllocationPeriod, start: float, end: float
-    ) -> None:
-        account, user, _ = whom
-        if not account and not user:
+    def _check_new(self, wanted: Allocation) -> None:
+        if not wanted.account and not wanted.user:
             raise UsageError("an allocation is for an account or a user: name one, or both")
-        if not start < end:
+        if not wanted.start < wanted.end:
             raise UsageError("a grant has to end after its start")
+        dated = (wanted.start, wanted.end) != (0.0, FOREVER)
+        if dated and wanted.period is not AllocationPeriod.GRANT:
+            raise UsageError(f"only a grant has dates: a {wanted.period} has its own")
         for each in self._balances:
-            if each.owner != whom or each.period is not period:
-                continue
-            if each.start < end and start < each.end:
+            same = (each.owner, each.period) == (wanted.owner, wanted.period)
+            if same and each.start < wanted.end and wanted.start < each.end:
                 raise Conflict(
                     f"the {each.whose} has {each} already; remove allocation {each.number} first"
                 )

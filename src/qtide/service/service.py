@@ -13,7 +13,7 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import queries, records, tokens
-from qtide.service.allocations import Allocation, AllocationBook, AllocationPeriod, as_quota
+from qtide.service.allocations import Allocation, AllocationBook, as_quota
 from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
@@ -311,22 +311,16 @@ class Service:
         quotas = [each.as_dict() | until for each in self._meter.left(caller, now)]
         return quotas + [as_quota(each) for each in self.allocations.left(caller)]
 
-    async def add_allocation(
-        self,
-        caller: Caller,
-        whom: tuple[str, str, str],
-        period: AllocationPeriod,
-        seconds: float,
-        between: tuple[float, float],
-        reason: str,
-    ) -> Allocation:
-        """Limit what an account and a user may use on a device in a period. For operators."""
+    async def add_allocation(self, caller: Caller, wanted: Allocation) -> Allocation:
+        """Limit what an account or a user may use in a period. For operators."""
         check_operates(caller)
-        if whom[2]:
-            self.device(whom[2])
-        made = await self.allocations.add(whom, period, seconds, between, reason)
+        if wanted.device:
+            self.device(wanted.device)
+        made = await self.allocations.add(wanted)
         said = f"{made.whose}: {made}"
-        self.audit.record("allocation added", caller.user, reason, number=made.number, what=said)
+        self.audit.record(
+            "allocation added", caller.user, made.reason, number=made.number, what=said
+        )
         return made
 
     async def remove_allocation(self, caller: Caller, number: int) -> None:

@@ -49,9 +49,9 @@ def add(
 ) -> None:
     """Allocate QPU seconds; a task that needs more than is left is refused. For operators.
 
-    Example: qtide allocations add 36000 --account physics --device star --every month
+    Example: qtide allocations add 36000 --account physics --every month
 
-    A grant: qtide allocations add 90000 --account physics --from 2026-10-01 --to 2027-03-31
+    A grant: qtide allocations add 900 --user ada --from 2026-10-01 --to 2027-03-31
     """
     if [start is None, end is None] != [every is not None] * 2:
         raise UsageError("name a period: --every day, --every month, or --from and --to")
@@ -107,18 +107,15 @@ def day(text: str) -> float:
 
 
 def _row(each: dict[str, Any]) -> dict[str, Any]:
-    dates = [f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in (each["since"], each["until"])]
     return {
         "number": each["number"],
         "account": each["account"],
         "user": each["user"],
         "device": each["device"],
         "period": each["period"],
-        "from": dates[0],
-        "until": dates[1],
+        "until": f"{datetime.fromtimestamp(each['until'], UTC):%Y-%m-%d}",
         "seconds": f"{each['seconds']:g}",
         "used": f"{each['used']:.3f}",
-        "reserved": f"{each['reserved']:.3f}",
         "left": f"{each['left']:.3f}",
         "why": each["reason"] or None,
     }

@@ -141,7 +141,8 @@ def estimate(
     for quota in found["left_afterwards"]:
         if quota["qpu_seconds_left"] is not None:
             left = f"{quota['qpu_seconds_left']:.3g} QPU seconds"
-            say(f"left today for the {quota['of']} {quota['name']} afterwards: {left}")
+            when = {"day": "today", "month": "this month"}.get(quota["period"], "of the grant")
+            say(f"left {when} for the {quota['of']} {quota['name']} afterwards: {left}")
     if found["likely_start"] is None:
         say(f"its start is unknown ({found['reason']})")
         return

@@ -69,7 +69,7 @@ def usage(
 
     Example: qtide usage --by account --by user --since 30d --csv
 
-    A month for another accounting system: qtide usage --period 2026-03 --everybody --export xdmod
+    For XDMoD: qtide usage --period 2026-03 --everybody --export xdmod
 
     What you may still use: qtide usage --left
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from qtide.service.allocations import AllocationPeriod
+from qtide.service.allocations import FOREVER, AllocationPeriod
 from qtide.service.configuration import MaintenanceWindow
 
 Text = Annotated[str, Field(max_length=200)]
@@ -241,10 +241,11 @@ class NewAllocation(BaseModel):
     user: Annotated[str, Field(max_length=200)] = ""
     device: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,63}$")] = ""
     period: AllocationPeriod
+    """A day or a month (UTC), each time anew, or a grant, once."""
     seconds: Annotated[float, Field(gt=0, le=1e11, allow_inf_nan=False)]
-    start: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    start: Annotated[float, Field(ge=0, le=FOREVER, allow_inf_nan=False)] = 0.0
     """When a grant begins and ends."""
-    end: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    end: Annotated[float, Field(ge=0, le=FOREVER, allow_inf_nan=False)] = FOREVER
     reason: Annotated[str, Field(max_length=200)] = ""
 
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from qtide.backends.payloads.payload import Burst, Encoded, encode
+from qtide.service.allocations import Allocation
 from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
     BYTES,
@@ -326,10 +327,7 @@ def _allocations(router: APIRouter, service: Service, caller_of: Any) -> None:
         body = await read_body(request, MOST_FORM)
         words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
         form = validated(NewAllocation, words)
-        whom, between = (form.account, form.user, form.device), (form.start, form.end)
-        made = await service.add_allocation(
-            caller, whom, form.period, form.seconds, between, form.reason
-        )
+        made = await service.add_allocation(caller, Allocation(0, **form.model_dump()))
         text = json.dumps(service.allocations.described(made))
         return Response(text, 201, media_type="application/json")
 
