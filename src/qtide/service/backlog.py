@@ -14,6 +14,7 @@ from typing import Any
 from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
+from qtide.service.allocations import AllocationBook, as_quota
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.device.validator import Checked, HungUp
@@ -46,11 +47,16 @@ class Backlog:
     """Keeps every task from its acceptance to its end."""
 
     def __init__(
-        self, world: World, devices: Mapping[str, ServedDevice], meter: QuotaMeter
+        self,
+        world: World,
+        devices: Mapping[str, ServedDevice],
+        meter: QuotaMeter,
+        allocations: AllocationBook,
     ) -> None:
         self._world = world
         self._devices = devices
         self._meter = meter
+        self._allocations = allocations
         self._tasks: dict[str, ServiceTask] = {}
         self._arriving: dict[str, ServiceTask] = {}
         self._ending: set[str] = set()
@@ -100,6 +106,7 @@ class Backlog:
         self._tasks.pop(task.id, None)
         self._ending.discard(task.id)
         self._meter.charge(task, self._world.now())
+        self._allocations.settle(task)
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
             self._devices[task.device].ended(task)
@@ -203,6 +210,7 @@ class Backlog:
         """Take up the unfinished tasks of an earlier service."""
         for task in tasks:
             self._meter.count(task.caller, 1)
+            self._allocations.reserve(task, accepted=True)
             self._tasks[task.id] = task
             now = self._world.now()
             if task.device in self._devices:
@@ -276,6 +284,7 @@ class Intake:
         world: World,
         store: Store,
         meter: QuotaMeter,
+        allocations: AllocationBook,
         backlog: Backlog,
         chance: random.Random,
         priorities: Priorities | None = None,
@@ -284,6 +293,7 @@ class Intake:
         self._world = world
         self._store = store
         self._meter = meter
+        self._allocations = allocations
         self._backlog = backlog
         self._chance = chance
         self.priorities = priorities or Priorities()
@@ -297,8 +307,10 @@ class Intake:
         draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
         self._meter.accept(caller)
         try:
+            self._allocations.reserve(task)
             await self._keep_or_refuse(device, task, draft)
         except BaseException:
+            self._allocations.settle(task)
             self._meter.count(caller, -1)
             raise
         return task
@@ -316,6 +328,7 @@ class Intake:
         outlook = device.outlook_if_added(task) if known else None
         likely = device.starts.likely(outlook.start - now) if outlook else None
         left = [quota.as_dict() for quota in self._meter.left(caller, now)]
+        left += [as_quota(each) for each in self._allocations.left(caller, device.name)]
         for quota in left:
             if quota["qpu_seconds_left"] is not None:
                 quota["qpu_seconds_left"] -= task.seconds
@@ -350,7 +363,8 @@ class Intake:
         seconds = device.seconds(checked, extent, shots)
         if not device.knows_seconds(checked.seconds, extent):
             # a guess must not refuse a task: cap it to the quota until one such task has run
-            seconds = min(seconds, self._meter.most_seconds(caller))
+            left = self._allocations.seconds_left(caller, device.name)
+            seconds = min(seconds, self._meter.most_seconds(caller), left)
         task = ServiceTask(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
             caller=caller,

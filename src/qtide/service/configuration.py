@@ -210,6 +210,8 @@ class SlurmSection(Section):
     availability: AvailabilityPlan | None = None
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
+    job_record: Literal["AdminComment", "SystemComment", "Comment", "none"] = "AdminComment"
+    """The field of a job's record in Slurm's accounting that gets its tasks and QPU seconds."""
     jwt_key: Path | None = None
     """Slurm's key for tokens (AuthAltParameters=jwt_key=), to admit jobs without munge."""
 
@@ -246,6 +248,8 @@ class Configuration(Section):
     """Ways to know people besides the service's own tokens."""
     certificate: Path | None = None
     key: Path | None = None
+    publish_levels: bool = False
+    """Show the service levels of all devices to everybody, without sign-in, at `/levels`."""
     retention_days: Annotated[float, Field(gt=0)] = 30.0
     """Days to keep payloads and answers after a task's end; its usage record stays."""
     most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20

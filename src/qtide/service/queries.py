@@ -176,6 +176,29 @@ def usage(
     return action
 
 
+AT_ONCE = 5000
+"""Tasks whose charges are read at a time."""
+
+
+def charges(user: str | None, since: float, until: float, after: int) -> Any:
+    """Read what tasks that ended in a period were charged, in order of arrival, some at a time.
+
+    What the site pays for a task is a row of its own.
+    """
+    words = """
+        SELECT o.task, t.sequence AS number, t.name, t.state, o.user, o.account, o.job, o.device,
+          t.submitted, min(o.began) AS began, max(o.ended) AS ended, sum(o.seconds) AS qpu_seconds
+        FROM occupations o JOIN tasks t ON t.id = o.task
+        WHERE t.sequence IN (SELECT sequence FROM tasks WHERE ended >= :since AND ended < :until
+          AND sequence > :after ORDER BY sequence LIMIT :most)
+          AND o.user = coalesce(:user, o.user)
+        GROUP BY o.task, t.sequence, t.name, t.state, o.user, o.account, o.job, o.device,
+          t.submitted
+        ORDER BY t.sequence, o.user"""
+    terms = {"since": since, "until": until, "after": after, "user": user, "most": AT_ONCE}
+    return lambda store: [dict(row) for row in store.execute(words, terms)]
+
+
 def whole_id(store: Store, caller: Caller, id: str) -> str:  # noqa: A002 - the name users know
     """Complete the id of a task, of which a caller may give the beginning."""
     if len(id) >= WHOLE_ID:

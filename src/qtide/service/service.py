@@ -13,6 +13,7 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import queries, records, tokens
+from qtide.service.allocations import Allocation, AllocationBook, AllocationPeriod, as_quota
 from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
@@ -23,8 +24,8 @@ from qtide.service.device.workers import WorkerProcesses, Workers
 from qtide.service.explanation import explain
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
-from qtide.service.policies.policy import ShareOwner, Shares
-from qtide.service.quotas import QuotaMeter, Storage
+from qtide.service.policies.policy import Shares
+from qtide.service.quotas import QuotaMeter, Storage, remember
 from qtide.service.records import Endings
 from qtide.service.routing import Router
 from qtide.service.store import Store, open_store
@@ -43,21 +44,6 @@ from qtide.service.task import (
     whose,
 )
 from qtide.service.tokens import Register
-
-
-def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
-    """Restore shares and quotas from recent usage and recent jobs in the store."""
-    today = meter.next_day(now) - DAY
-    # merge usage within a hundredth of a half-life, but at most within an hour
-    at_once = min(half_life / 100, DAY / 24)
-    for row in store.read(queries.used_since(min(today, now - 10 * half_life), at_once)):
-        caller = Caller(row["user"], row["account"])
-        shares.charge(ShareOwner.of(caller), row["used"], row["ended"])
-        if row["ended"] >= today:
-            meter.note(caller, row["used"], now)
-    for row in store.read(queries.jobs_since(now - DAY)):
-        shares.note_job(row["user"], row["job"], row["began"])
-
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +100,16 @@ class Service:
         self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
         self._maintenance = Maintenance(store, self.devices, world)
-        self._backlog = Backlog(world, self.devices, self._meter)
-        chance = chance or random.SystemRandom()
+        self.allocations = AllocationBook(world, store)
+        self._backlog = Backlog(world, self.devices, self._meter, self.allocations)
         self._intake = Intake(
-            world, store, self._meter, self._backlog, chance, configuration.priorities
+            world,
+            store,
+            self._meter,
+            self.allocations,
+            self._backlog,
+            chance or random.SystemRandom(),
+            configuration.priorities,
         )
 
         self.router = Router(world, store, self.devices, self._meter, self._intake)
@@ -136,6 +128,7 @@ class Service:
         """Take up the tasks of an earlier service, and start the devices."""
         half_life = self.configuration.fair.half_life
         remember(self.store, self.shares, self._meter, half_life, self._world.now())
+        self.allocations.restore()
         self.storage.remember()
         self.store.post(tokens.record_operators(self.register.operators))
         self._drains.restore()
@@ -301,11 +294,49 @@ class Service:
         )
         return found
 
+    async def charges(
+        self, caller: Caller, since: float, until: float, after: int = 0, *, everybody: bool = False
+    ) -> list[dict[str, Any]]:
+        """What each task that ended in a period was charged; some of them, after a number."""
+        user = whose(caller, everybody=everybody)
+        found: list[dict[str, Any]] = await self.store.look(
+            queries.charges(user, since, until, after)
+        )
+        return found
+
     def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
-        """What is left of the caller's and the account's quotas, and when the next day begins."""
+        """What is left of the caller's and the account's quotas and allocations, and until when."""
         now = self._world.now()
         until = {"until": self._meter.next_day(now)}
-        return [each.as_dict() | until for each in self._meter.left(caller, now)]
+        quotas = [each.as_dict() | until for each in self._meter.left(caller, now)]
+        return quotas + [as_quota(each) for each in self.allocations.left(caller)]
+
+    async def add_allocation(
+        self,
+        caller: Caller,
+        whom: tuple[str, str, str],
+        period: AllocationPeriod,
+        seconds: float,
+        between: tuple[float, float],
+        reason: str,
+    ) -> Allocation:
+        """Limit what an account and a user may use on a device in a period. For operators."""
+        check_operates(caller)
+        if whom[2]:
+            self.device(whom[2])
+        made = await self.allocations.add(whom, period, seconds, between, reason)
+        said = f"{made.whose}: {made}"
+        self.audit.record("allocation added", caller.user, reason, number=made.number, what=said)
+        return made
+
+    async def remove_allocation(self, caller: Caller, number: int) -> None:
+        """Remove an allocation, which then limits nobody. For operators."""
+        check_operates(caller)
+        found = await self.allocations.remove(number)
+        if found is None:
+            raise NotFound(f"there is no allocation {number}; see: qtide allocations list")
+        said = f"{found.whose}: {found}"
+        self.audit.record("allocation removed", caller.user, number=number, what=said)
 
     def over_quota(self, task: ServiceTask) -> bool:
         """Whether a task waits for room in a quota."""
@@ -323,7 +354,8 @@ class Service:
                     f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
                     f"again with --begin, after {when}, or ask the operator"
                 )
-        return None
+        open_to = [name for name, each in self.devices.items() if each.admits(caller)]
+        return self.allocations.why_nothing_left(caller, open_to)
 
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qtide.service.allocations import AllocationPeriod
 from qtide.service.configuration import MaintenanceWindow
 
 Text = Annotated[str, Field(max_length=200)]
@@ -213,18 +214,73 @@ class UsageForm(BaseModel):
 
 
 class QuotaForm(BaseModel):
-    """What a user or an account uses of its quota, and what is left; None means no limit."""
+    """What is used of a quota or an allocation, and what is left; None means no limit."""
 
     of: Literal["user", "account"]
     name: str
-    tasks: int
-    """Tasks waiting or running."""
+    """Of the user or the account; of both, if the allocation is for a user of an account."""
+    device: str | None
+    """The only device that it is for."""
+    period: AllocationPeriod
+    tasks: int | None
+    """Tasks waiting or running; an allocation does not count them."""
     tasks_left: int | None
     qpu_seconds: float
-    """QPU seconds used today (UTC) or reserved."""
+    """QPU seconds used in the period (UTC) or reserved."""
     qpu_seconds_left: float | None
     until: float
-    """When the next day begins."""
+    """When the period ends."""
+
+
+class NewAllocation(BaseModel):
+    """QPU seconds for an account or a user, on one device or all, in a period."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    account: Annotated[str, Field(max_length=200)] = ""
+    user: Annotated[str, Field(max_length=200)] = ""
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,63}$")] = ""
+    period: AllocationPeriod
+    seconds: Annotated[float, Field(gt=0, le=1e11, allow_inf_nan=False)]
+    start: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    """When a grant begins and ends."""
+    end: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    reason: Annotated[str, Field(max_length=200)] = ""
+
+
+class AllocationForm(BaseModel):
+    """An allocation, with what is used, reserved and left of it in its present period."""
+
+    number: int
+    account: str | None
+    user: str | None
+    device: str | None
+    period: AllocationPeriod
+    since: float
+    until: float
+    seconds: float
+    used: float
+    reserved: float
+    left: float
+    reason: str
+
+
+class ChargeForm(BaseModel):
+    """What one task was charged, or the site for it."""
+
+    task: str
+    number: int
+    """Of the task, in the order of arrival."""
+    name: str
+    state: str
+    user: str
+    account: str
+    job: int | None
+    device: str
+    submitted: float
+    began: float
+    ended: float
+    qpu_seconds: float
 
 
 class ErrorForm(BaseModel):

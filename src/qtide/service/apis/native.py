@@ -17,10 +17,13 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
     BYTES,
     MOST_FORM,
+    AllocationForm,
     CalibrationForm,
+    ChargeForm,
     DeviceForm,
     DrainForm,
     EstimateForm,
+    NewAllocation,
     QuotaForm,
     SessionForm,
     SubmissionForm,
@@ -54,6 +57,7 @@ from qtide.service.task import (
     ServiceTask,
     TaskState,
     check_operates,
+    whose,
 )
 
 BODY = inline_schema(SubmissionForm)
@@ -93,6 +97,7 @@ def native_api(service: Service, access: Authenticator) -> Api:
     _explanations(router, service, caller_of)
     _devices(router, service, caller_of)
     _accounts(router, service, caller_of)
+    _allocations(router, service, caller_of)
     return Api("/v1", router, bulk=[read_submission, read_form_alone])
 
 
@@ -278,10 +283,62 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         keys = list(dict.fromkeys(by))
         return _json(await service.usage(caller, keys, since, until, everybody=everybody))
 
+    @router.get("/charges", response_model=list[ChargeForm], tags=["accounts"])
+    async def get_charges(
+        since: Annotated[float, Query(ge=0, le=1e11)],
+        until: Annotated[float, Query(ge=0, le=1e11)],
+        caller: Caller = caller_of,
+        after: Annotated[int, Query(ge=0, le=2**62, description="Only later numbers.")] = 0,
+        everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
+    ) -> Response:
+        """What each task that ended in a period was charged; ask again after the last number."""
+        async with service.lists.turn(caller.user):
+            found = await service.charges(caller, since, until, after, everybody=everybody)
+            rows = await in_slices(service.world, found, json.dumps)
+        return Response(f"[{', '.join(rows)}]", media_type="application/json")
+
     @router.get("/quotas", response_model=list[QuotaForm], tags=["accounts"])
     async def get_quotas(caller: Caller = caller_of) -> Response:
-        """What is left of my quota and my account's."""
+        """What is left of my quota and allocations, and my account's."""
         return _json(service.quotas_left(caller))
+
+
+def _allocations(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/allocations", response_model=list[AllocationForm], tags=["accounts"])
+    async def list_allocations(
+        caller: Caller = caller_of,
+        everybody: Annotated[bool, Query(description="All of them; for operators.")] = False,
+    ) -> Response:
+        """The allocations that limit me now, with what is left of each."""
+        whole = whose(caller, everybody=everybody) is None
+        return _json(service.allocations.all() if whole else service.allocations.left(caller))
+
+    @router.post(
+        "/allocations",
+        status_code=201,
+        response_model=AllocationForm,
+        tags=["accounts"],
+        openapi_extra=inline_schema(NewAllocation),
+    )
+    async def add_allocation(request: Request, caller: Caller = caller_of) -> Response:
+        """Limit what an account or a user may use in a period. For operators."""
+        check_operates(caller)
+        body = await read_body(request, MOST_FORM)
+        words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
+        form = validated(NewAllocation, words)
+        whom, between = (form.account, form.user, form.device), (form.start, form.end)
+        made = await service.add_allocation(
+            caller, whom, form.period, form.seconds, between, form.reason
+        )
+        text = json.dumps(service.allocations.described(made))
+        return Response(text, 201, media_type="application/json")
+
+    @router.delete("/allocations/{number}", status_code=204, tags=["accounts"])
+    async def remove_allocation(
+        number: Annotated[int, Path(ge=1, lt=2**63)], caller: Caller = caller_of
+    ) -> None:
+        """Remove an allocation, which then limits nobody. For operators."""
+        await service.remove_allocation(caller, number)
 
 
 def described(service: Service, task: ServiceTask) -> dict[str, Any]:
