@@ -69,7 +69,8 @@ def test_a_session_ends_by_itself(idle: float, gap: float, ended: float) -> None
         site.world.start(site.hold(ADA, 60.0, idle, [1.0] * 20, gap))
 
     session, *tasks = site_with(steps).rows()
-    assert session["ended"] - session["started"] == pytest.approx(ended, abs=0.1)
+    # whoever opened it looks every quarter of a second whether it has begun
+    assert session["ended"] - session["started"] == pytest.approx(ended, abs=0.3)
     assert session["state"] == "done"
     assert all(row["state"] == "done" for row in tasks)
 
@@ -96,7 +97,7 @@ def test_a_session_takes_only_what_site_and_promises_allow() -> None:
         session = await submit(ADA, Submission("dev", burst, idle=5.0))
         with pytest.raises(Conflict, match="no open session"):
             await submit(BOB, Submission("dev", burst, session=session.id))
-        await site.world.sleep(10.0)
+        await site.world.sleep(4.0)
         assert session.state == "running"
         with pytest.raises(CannotPromise):  # its time is not free to be promised
             await submit(BOB, Submission("dev", encode(Burst(1.0)), max_wait=1.0))
