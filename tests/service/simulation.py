@@ -151,12 +151,13 @@ class Site:
         except (QtideError, PhaseError):
             return
         self.accepted.append(session)
-        while session.state == "queued":
+        while session.state == "queued" and self.service is service:
             await service.wait(session, 0.25)
         for each in tasks:
             await self.submit(caller, each, session=session.id)
             await self.world.sleep(gap)
-        await service.cancel(caller, session.id)
+        if self.service is service:
+            await service.cancel(caller, session.id)
 
     async def cancel(self, number: int) -> None:
         """Cancel one of the accepted tasks."""

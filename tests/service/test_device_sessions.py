@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -13,7 +14,6 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
-from qtide.interfaces.cli.main import main
 from qtide.service.backlog import Submission
 from qtide.service.local_service import LocalService
 from qtide.service.task import Caller, CannotPromise, Conflict, Forbidden
@@ -69,7 +69,8 @@ def test_a_session_ends_by_itself(idle: float, gap: float, ended: float) -> None
         site.world.start(site.hold(ADA, 60.0, idle, [1.0] * 20, gap))
 
     session, *tasks = site_with(steps).rows()
-    assert session["ended"] - session["started"] == pytest.approx(ended, abs=0.1)
+    # whoever opened it looks every quarter of a second whether it has begun
+    assert session["ended"] - session["started"] == pytest.approx(ended, abs=0.3)
     assert session["state"] == "done"
     assert all(row["state"] == "done" for row in tasks)
 
@@ -96,7 +97,7 @@ def test_a_session_takes_only_what_site_and_promises_allow() -> None:
         session = await submit(ADA, Submission("dev", burst, idle=5.0))
         with pytest.raises(Conflict, match="no open session"):
             await submit(BOB, Submission("dev", burst, session=session.id))
-        await site.world.sleep(10.0)
+        await site.world.sleep(4.0)
         assert session.state == "running"
         with pytest.raises(CannotPromise):  # its time is not free to be promised
             await submit(BOB, Submission("dev", encode(Burst(1.0)), max_wait=1.0))
@@ -185,9 +186,7 @@ for n in range(3):
 """
 
 
-def test_a_closed_loop_on_a_real_service(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_closed_loop_on_a_real_service(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through Python, and through a command that holds the device for a program."""
     service = serving(REAL)
     client, other = (Client(service.url, service.token(user)) for user in ("ada", "bob"))
@@ -202,6 +201,8 @@ def test_a_closed_loop_on_a_real_service(
         session.submit(Burst(0.01))
     monkeypatch.setenv("QTIDE_URL", service.url)
     monkeypatch.setenv("QTIDE_TOKEN", service.token("ada"))
-    main(["session", "dev", "--seconds", "20", "--idle", "10", "--", sys.executable, "-c", LOOP])
-    assert "held dev for" in capfd.readouterr().out
+    command = [sys.executable, "-m", "qtide", "session", "dev", "--seconds", "20", "--idle", "10"]
+    words = [*command, "--", sys.executable, "-c", LOOP]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert "held dev for" in done.stdout
     assert len([task for task in client.tasks() if task.response["session"]]) == 6
