@@ -21,7 +21,8 @@ from statistics import fmean
 from claims import Claim, at_least, conclude
 
 from qtide import box
-from qtide.backends.models.site_model import Background, Delays, Generator, QpuModel, SiteModel
+from qtide.backends.models.background import Background, Generator
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import Metrics, measure
 from qtide.runs.comparison import compare
@@ -36,7 +37,8 @@ PRICES = (
     Prices(node=1.0, qpu=0.0),
     Prices(node=3.0, qpu=30.0),
 )
-MOMENTS = 16
+MOMENTS = 64
+"""Waits differ so much from moment to moment that the best of fewer is often another one."""
 NEAR = 1.02
 DAYS = 0.4
 

@@ -1,4 +1,4 @@
-"""EASY backfilling as a simpy model: the peer of benchmarks/twin.py, by the same rules."""
+"""EASY backfilling by the same rules, as a simpy model and as plain loops: peers of twin.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from bisect import insort
 from collections.abc import Generator
 from typing import Any
 
+import numba
+import numpy as np
 import simpy
 
 from qtide.backends.models.trace import Trace
@@ -86,3 +88,80 @@ class Easy:
             if shadow == float("inf") and free >= nodes:
                 shadow = max(now, end)
         return shadow, free - nodes
+
+
+def with_numba(trace: Trace, nodes: int) -> Any:
+    """When each job started, by plain loops over the columns of the trace, compiled."""
+    return _easy(trace.submit, trace.nodes, trace.run, trace.limit, nodes)
+
+
+@numba.njit(cache=True)
+def _easy(  # noqa: C901, PLR0912, PLR0915 - one loop, as one would write it down
+    submit: Any, wanted: Any, run: Any, limit: Any, nodes: int
+) -> Any:
+    jobs, free = len(submit), nodes
+    starts, ends = np.zeros(jobs), np.full(nodes, np.inf)
+    queue, queued = np.zeros(jobs, np.int64), 0
+    running, runs = np.zeros(nodes, np.int64), 0  # by the ends that their limits say
+    row, left = 0, jobs
+    while left:
+        first = 0
+        for place in range(1, runs):
+            if ends[place] < ends[first]:
+                first = place
+        now = ends[first] if runs else np.inf
+        if row < jobs and submit[row] < now:
+            now = submit[row]
+        place = 0
+        for each in range(runs):
+            if ends[each] <= now:
+                free += wanted[running[each]]
+                left -= 1
+            else:
+                running[place], ends[place] = running[each], ends[each]
+                place += 1
+        runs = place
+        while row < jobs and submit[row] <= now:
+            queue[queued] = row
+            queued, row = queued + 1, row + 1
+        blocked, shadow, extra, kept = False, 0.0, 0, 0
+        for place in range(queued):
+            job = queue[place]
+            fits = wanted[job] <= free
+            if fits and blocked:
+                in_time = now + limit[job] <= shadow
+                fits = in_time or wanted[job] <= extra
+                if fits and not in_time:
+                    extra -= wanted[job]
+            if fits:
+                starts[job] = now
+                free -= wanted[job]
+                other = runs
+                while other:
+                    before = running[other - 1]
+                    if starts[before] + limit[before] <= now + limit[job]:
+                        break
+                    running[other], ends[other] = before, ends[other - 1]
+                    other -= 1
+                running[other], ends[other] = job, now + run[job]
+                runs += 1
+                continue
+            queue[kept] = job
+            kept += 1
+            if not blocked:
+                blocked, shadow, there = True, np.inf, free
+                for other in range(runs):
+                    expected = starts[running[other]] + limit[running[other]]
+                    if expected > shadow:
+                        break
+                    there += wanted[running[other]]
+                    if shadow == np.inf and there >= wanted[job]:
+                        shadow = max(now, expected)
+                extra = there - wanted[job]
+            if not free:
+                for other in range(place + 1, queued):
+                    queue[kept] = queue[other]
+                    kept += 1
+                break
+        queued = kept
+    return starts

@@ -4,7 +4,8 @@ For each of four programs, the twin knows one static and one workflow run of a s
 nodes, with one quantum time. It predicts other strategies, one to three jobs, two to four nodes and
 other quantum times; then each of these is run. The tasks mostly wait, as tasks that read and write
 do, so that they do not compete for the cores of a small machine.
-Run it on a quiet machine: python benchmarks/prediction.py local, then box.
+Run it on a quiet machine, for ten minutes: python benchmarks/prediction.py. With --explain, it
+prints beside each case what the nodes and the phases did, in seconds, measured and predicted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from qtide.core.ledger import Interval
 from qtide.runs.comparison import Case, compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.prediction import Prediction, PredictionCase, predict
+from qtide.twin.prediction import Prediction, PredictionCase, expected_ledgers, predict
 
 QUANTUM = (0.4, 1.2, 3.0)
 """Seconds of a payload; the runs to learn from have the one in the middle."""
@@ -47,7 +49,7 @@ def read(seconds: float) -> int:
 @program
 async def trio(seconds: float) -> None:
     """Three unequal tasks, a payload, a merge."""
-    for _ in range(3):
+    for _ in range(2):
         await classical(task(read, 1.5), task(read, 0.8), task(read, 0.3))
         await quantum(Burst(seconds))
         await task(read, 0.6)
@@ -56,7 +58,7 @@ async def trio(seconds: float) -> None:
 @program
 async def chain(seconds: float) -> None:
     """One task and one payload in turn."""
-    for _ in range(5):
+    for _ in range(3):
         await task(read, 0.9)
         await quantum(Burst(seconds))
 
@@ -72,7 +74,7 @@ async def wide(seconds: float) -> None:
 @program
 async def late(seconds: float) -> None:
     """A payload first, then two classical phases."""
-    for _ in range(3):
+    for _ in range(2):
         await quantum(Burst(seconds))
         await classical(task(read, 0.5), task(read, 0.5))
         await classical(task(read, 1.0), task(read, 0.4), task(read, 0.4))
@@ -89,6 +91,8 @@ class Seen:
     found: Prediction
     wall: float
     node_seconds: float
+    measured: Mapping[str, float]
+    played: Mapping[str, float]
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -129,9 +133,9 @@ def ledger(case: Case) -> list[Interval]:
 def examine(place: str, number: int, folder: Path) -> Iterator[Seen]:
     """Calibrate on each program, then predict and run `number` cases."""
     chance, known = random.Random(place), {}
+    run(folder / "warm-up", spec(trio.name, place, QUANTUM[0], NODES), "static", 1)
     for each in PROGRAMS:
         one = spec(each.name, place, QUANTUM[1], NODES)
-        run(folder / each.name / "warm-up", one, "static", 1)
         known[each.name] = [
             ledger(run(folder / each.name / strategy, one, strategy, 1))
             for strategy in ("static", "workflow")
@@ -146,8 +150,21 @@ def examine(place: str, number: int, folder: Path) -> Iterator[Seen]:
         one = spec(name, place, seconds, nodes)
         if place == "local":
             one = replace(one, cluster=f"local:{site}")
-        metrics = run(folder / f"case-{n}", one, strategy, jobs).panel().metrics
-        yield Seen(f"{place} {name}", found, metrics.total, metrics.nodes_held)
+        panel = run(folder / f"case-{n}", one, strategy, jobs).panel()
+        metrics = panel.metrics
+        played = [span for spans in expected_ledgers(known[name], case) for span in spans]
+        sums = [seconds_by_kind(each) for each in (panel.intervals, played)]
+        yield Seen(f"{place} {name}", found, metrics.total, metrics.nodes_held, *sums)
+
+
+def seconds_by_kind(spans: Iterable[Interval]) -> dict[str, float]:
+    """Seconds of all spans of a kind, such as nodes held or phases by label."""
+    found: dict[str, float] = defaultdict(float)
+    for span in spans:
+        lane = span.lane.partition("/")[0]
+        name = f"{span.what} {lane} {span.label}" if span.what == "phase" else f"{span.what} {lane}"
+        found[name] += span.seconds
+    return found
 
 
 def show(seen: Seen) -> None:
@@ -163,6 +180,14 @@ def show(seen: Seen) -> None:
         f"{'' if seen.near else '  far'}{'' if seen.covered else '  outside'}",
         flush=True,
     )
+
+
+def explain(seen: Seen) -> None:
+    """Print what nodes and phases did, measured and predicted."""
+    for name in sorted({*seen.measured, *seen.played}):
+        real, twin = seen.measured.get(name, 0.0), seen.played.get(name, 0.0)
+        if max(real, twin) > 0.01:
+            print(f"    {name:32} {real:8.3f} twin {twin:8.3f} {twin - real:+8.3f}")
 
 
 @contextmanager
@@ -184,12 +209,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("place", nargs="*", help="local, box; by default both")
     parser.add_argument("--cases", type=int, default=20, help="cases at each place")
+    parser.add_argument("--explain", action="store_true", help="print what the errors come from")
     options = parser.parse_args()
     seen: list[Seen] = []
     for place in options.place or ("local", "box"):
         with cluster(place), tempfile.TemporaryDirectory() as folder:
             for each in examine(place, options.cases, Path(folder)):
                 show(each)
+                if options.explain:
+                    explain(each)
                 seen.append(each)
     near, covered = sum(each.near for each in seen), sum(each.covered for each in seen)
     conclude(

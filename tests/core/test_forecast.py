@@ -139,13 +139,13 @@ def test_what_a_task_imported_is_not_how_long_it_takes() -> None:
 
 
 def test_a_node_that_is_given_back_costs_its_release_and_its_start() -> None:
-    forecast = Forecast(Clock(), lambda _: 0.0, lambda: [5.0, 6.0, 7.0])
+    forecast = Forecast(Clock(), lambda _: 0.0, lambda: (5.0, 6.0, 7.0))
     assert forecast.turnaround() == 0.0
     for start in (1.0, 2.0):
         forecast.node_started(start)
     forecast.node_released(0.5)
     assert forecast.turnaround() == 2.0
-    assert forecast.leads() == [6.0, 8.0, 8.0]  # each wait with one of the starts
+    assert forecast.leads() == (6.0, 8.0, 8.0)  # each wait with one of the starts
 
 
 @given(st.floats(0.0, 50.0), st.floats(0.1, 500.0), st.floats(0.0, 1.0), st.integers(2, 16))

@@ -44,7 +44,7 @@ class View(Cluster):
     def expected_wait(self, nodes: int) -> float:
         return self._waits.expected()
 
-    def waits_seen(self) -> list[float]:
+    def waits_seen(self) -> tuple[float, ...]:
         return self._waits.seen()
 
     def forget(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qtide.backends.models.site_model import Background, Generator, QpuModel, SiteModel
+from qtide.backends.models.background import Background, Generator
+from qtide.backends.models.site_model import QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 

@@ -7,7 +7,8 @@ from statistics import fmean
 
 import pytest
 
-from qtide.backends.models.site_model import Background, Delays, QpuModel, SiteModel
+from qtide.backends.models.background import Background
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.backends.models.trace import Trace, write_swf
 from qtide.core.ledger import Interval, What
 from qtide.core.metrics import measure
@@ -166,3 +167,18 @@ def test_several_jobs_wait_for_each_other() -> None:
         for number in (1, 2)
     )
     assert two == pytest.approx(1.5 * one)
+
+
+def test_jobs_at_one_moment_do_not_meet_those_at_another() -> None:
+    """Waits on a full site are longer than the time from one of the moments to the next."""
+    assert BUSY.background.generate is not None
+    full = replace(BUSY.background.generate, mean_run=6000.0)
+    site = replace(BUSY, background=Background(generate=full))
+    (found,) = advise(wide(), site, names=["static"]).expected
+    last = float(full.trace().submit[-1])
+    walls = []
+    for share in (0.15, 0.5, 0.325, 0.675, 0.2375, 0.5875, 0.4125, 0.7625):
+        ((*_, spans),) = [played(site, StrategySetup("static"), [wide(share * last)])]
+        walls.append(measure(spans).total)
+    assert max(walls) > last / 16
+    assert found.wall.low <= min(walls) and max(walls) <= found.wall.high

@@ -7,7 +7,8 @@ from statistics import stdev
 
 import pytest
 
-from qtide.backends.models.site_model import Background, Mix, SiteModel
+from qtide.backends.models.background import Background
+from qtide.backends.models.site_model import Mix, SiteModel
 from qtide.backends.models.trace import write_swf
 from qtide.twin.replications import MeanEstimate, SimulationFigures, simulate
 from qtide.twin.simulation import StrategySetup

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import simpy
 
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel, Window
+from qtide.backends.models.failures import Window
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.simulation import StrategySetup

@@ -6,17 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from qtide.backends.clusters.simulated import BatchCluster
-from qtide.backends.models.site_model import (
-    Background,
-    Delays,
-    Failures,
-    Generator,
-    Loss,
-    Mix,
-    Partition,
-    SiteModel,
-)
+from qtide.backends.clusters.batch_cluster import BatchCluster
+from qtide.backends.models.background import Background, Generator
+from qtide.backends.models.failures import Failures, Loss
+from qtide.backends.models.site_model import Delays, Mix, Partition, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure

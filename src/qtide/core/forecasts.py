@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
 from math import sqrt
+from operator import add
 from typing import Any, NamedTuple
 
 
@@ -15,23 +16,26 @@ class Recent:
     """Keeps the last `most` values."""
 
     def __init__(self, most: int) -> None:
-        self._values: deque[float] = deque(maxlen=most)
+        self._values: tuple[float, ...] = ()
+        self._most = most
+        self._mean = 0.0
 
     def add(self, value: float) -> None:
         """Add a value, dropping the oldest if full."""
-        self._values.append(value)
+        self._values = (*self._values, value)[-self._most :]
+        self._mean = sum(self._values) / len(self._values)
 
     def mean(self) -> float:
         """Mean of the values; 0 if there are none."""
-        return sum(self._values) / len(self._values) if self._values else 0.0
+        return self._mean
 
-    def values(self) -> list[float]:
-        """All values, oldest first."""
-        return list(self._values)
+    def values(self) -> tuple[float, ...]:
+        """All values, oldest first; the same object until they change."""
+        return self._values
 
     def clear(self) -> None:
         """Drop all values."""
-        self._values.clear()
+        self._values, self._mean = (), 0.0
 
 
 Place = tuple[str, int]
@@ -76,12 +80,18 @@ class Durations:
         if began is not None:
             self._last[key] = max(0.0, self._now() - began - besides)
 
+    def record(self, key: Place, seconds: float) -> None:
+        """Record the duration of a task that was measured elsewhere."""
+        self._last[key] = seconds
+
     def learn_size(self, name: str, nodes: int, seconds: float) -> None:
         """Record how long a function took on a number of nodes that was chosen for it."""
         self._last[f"{name} on", nodes] = seconds
 
-    def best_size(self, name: str, sizes: range, time_weight: float) -> int:
+    def best_size(self, name: str, sizes: range, time_weight: float, charge: float = 1.0) -> int:
         """Choose a number of nodes: where time and node-seconds, as weighed, should cost least.
+
+        `charge` is what the site charges for a second of such a node.
 
         Until two sizes are known, try a middle one and the largest. Then a size that was never
         tried is expected to take the time of Amdahl's law, through the known ones.
@@ -95,7 +105,7 @@ class Durations:
 
         def cost(nodes: int) -> float:
             seconds = known.get(nodes, serial + parallel / nodes)
-            return (time_weight + (1 - time_weight) * nodes) * seconds
+            return (time_weight + (1 - time_weight) * charge * nodes) * seconds
 
         return min(sizes, key=cost)
 
@@ -245,13 +255,16 @@ class Waits:
         ]
         return max([*waited, self._recent.mean()])
 
-    def seen(self) -> list[float]:
-        """Recent waits, plus the longest current wait if it exceeds them all."""
+    def seen(self) -> tuple[float, ...]:
+        """Recent waits, plus the longest current wait if it exceeds them all.
+
+        The same object until they change.
+        """
         recent = self._recent.values()
         if self._standing:
             longest = self._now() - next(iter(self._standing)).since
             if longest > max(recent, default=0.0):
-                recent.append(longest)
+                return (*recent, longest)
         return recent
 
     def forget(self) -> None:
@@ -377,7 +390,7 @@ class Forecast:
         self,
         now: Callable[[], float],
         expected_wait: Callable[[int], float],
-        waits_seen: Callable[[], list[float]] = list,
+        waits_seen: Callable[[], tuple[float, ...]] = tuple,
         *,
         warm: bool = False,
     ) -> None:
@@ -390,9 +403,11 @@ class Forecast:
         self._waits_seen = waits_seen
         self._warm = warm
         """Whether a node that is released and requested again need not start anew."""
+        self._leads: tuple[Any, Any, tuple[float, ...]] = (None, None, ())
+        """Starts and waits, and the lead times made of them."""
 
     def of_kind(
-        self, expected_wait: Callable[[int], float], waits_seen: Callable[[], list[float]]
+        self, expected_wait: Callable[[int], float], waits_seen: Callable[[], tuple[float, ...]]
     ) -> Forecast:
         """The forecast for nodes of another kind, which wait in a queue of their own."""
         made = Forecast(self._now, expected_wait, waits_seen, warm=self._warm)
@@ -416,12 +431,18 @@ class Forecast:
         """Seconds a node is held without work when it is released and requested again."""
         return self.start() + self._releases.mean()
 
-    def leads(self) -> list[float]:
-        """Recent times from requesting a node until it could work."""
+    def leads(self) -> tuple[float, ...]:
+        """Recent times from requesting a node until it could work; sorted.
+
+        The same object until they change: strategies ask for them at every decision.
+        """
         starts, waits = self._starts.values(), self._waits_seen()
-        if any(starts):
-            waits = [wait + start for wait, start in zip(waits, cycle(starts))]
-        return waits or [self.lead(1)]
+        if not waits:
+            return (self.lead(1),)
+        if self._leads[0] is not starts or self._leads[1] is not waits:
+            leads = map(add, waits, cycle(starts or (0.0,)))
+            self._leads = (starts, waits, tuple(sorted(leads)))
+        return self._leads[2]
 
     def lead(self, nodes: int) -> float:
         """Expected seconds from requesting nodes until they can work."""

@@ -8,7 +8,7 @@ computing the payload's answer takes no virtual time.
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -20,13 +20,14 @@ from qtide.backends.devices.device import Device
 from qtide.backends.devices.profile import UNTIMED, Profile
 from qtide.backends.leases.emulated import offloaded
 from qtide.backends.leases.qpu import IdleMeter, MeteredQpu, Payload, Qpu, QpuFailed, QpuTask, check
-from qtide.backends.models.site_model import QpuModel, ServiceModel, Window
+from qtide.backends.models.failures import Outages, Window
+from qtide.backends.models.site_model import QpuModel, ServiceModel
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.forecasts import Outlook
 from qtide.core.job import JobContext
 from qtide.core.processes import Header
-from qtide.core.world.world import World
+from qtide.core.world.world import Future, World
 from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
 from qtide.service.policies.policy import POLICIES
@@ -44,6 +45,8 @@ from qtide.service.virtual_service import (
 OPERATOR = Caller("operator", operator=True)
 NOWHERE = Path("/nonexistent")
 """Placeholder state path for a service with an in-memory store."""
+MOMENT = 1e-6
+"""Seconds on a device that are only rounding."""
 LONG = 600.0
 """Assumed remaining wait of a payload, in seconds, while its device is unavailable."""
 
@@ -76,8 +79,22 @@ class PretendedDevice(SimulatedDevice):
     def __init__(self, world: World, model: QpuModel) -> None:
         super().__init__(world, lambda header: Fate(share=model.factor(header["seed"])), 0.0)
         self.meter = IdleMeter(world)
+        self._outages = 0
+        """Number of failures, of the device or the service, that keep it down."""
         self.begun: dict[str, Callable[[], None]] = {}
         """Callbacks for started tasks, by task id."""
+
+    def go_down(self) -> None:
+        """Lose the worker with its task; no other starts until as many calls to `come_back`."""
+        self._outages += 1
+        self.broken = True
+        if self.worker is not None:
+            self.worker.die()
+
+    def come_back(self) -> None:
+        """End an outage."""
+        self._outages -= 1
+        self.broken = self._outages > 0
 
     def new_worker(self) -> SimulatedWorker:
         """Create a worker that reports its work to the meter."""
@@ -119,6 +136,9 @@ class SharedQpus:
         self.promises = PromiseCounts()
         self._devices = {f"qpu-{n + 1}": PretendedDevice(world, qpu) for n in range(qpu.number)}
         self._maintaining: list[Any] = []
+        self._failures = (qpu.failures, service.failures)
+        self._up: Future[None] | None = None
+        """Done when the service is up again, while it is down."""
         calibration, self._maintenance = _calendars(qpu)
         setup = {
             "kind": "burst",
@@ -153,6 +173,16 @@ class SharedQpus:
             for window in self._maintenance
             for name in self._devices
         ]
+        of_devices, of_service = self._failures
+        if of_devices is not None:
+            self._maintaining += [
+                self.world.start(self._fail(of_devices.outages(number), [device]))
+                for number, device in enumerate(self._devices.values())
+            ]
+        if of_service is not None:
+            devices = list(self._devices.values())
+            outages = of_service.outages(0)
+            self._maintaining.append(self.world.start(self._fail(outages, devices, service=True)))
 
     async def close(self) -> None:
         """Stop the service."""
@@ -160,7 +190,12 @@ class SharedQpus:
         await self.service.close()
 
     async def submit(self, caller: Caller, device: str, seconds: float, seed: int) -> ServiceTask:
-        """Submit a payload's time as a task; without a promise if the wait cannot be promised."""
+        """Submit a payload's time as a task; without a promise if the wait cannot be promised.
+
+        While the service is down, clients wait for it.
+        """
+        if self._up is not None:
+            await self.world.settled([self._up])
         content = encode(Burst(seconds))
         seed >>= 1  # the service takes seeds below 2 ** 63
         if self.longest is not None:
@@ -193,6 +228,26 @@ class SharedQpus:
             if window.every is None:
                 return
             begins += window.every
+
+    async def _fail(
+        self, outages: Outages, devices: Sequence[PretendedDevice], *, service: bool = False
+    ) -> None:
+        """Take devices down in each outage: what is on them is lost, what is queued stays."""
+        over = self.world.now()
+        while True:
+            begins = outages.begin(over)
+            await self.world.sleep(begins - self.world.now())
+            if service:
+                self._up = self.world.future()
+            for device in devices:
+                device.go_down()
+            over = outages.end(begins)
+            await self.world.sleep(over - self.world.now())
+            for device in devices:
+                device.come_back()
+            if self._up is not None and service:
+                self._up.set_result(None)
+                self._up = None
 
 
 class ServedQpu(MeteredQpu):
@@ -276,9 +331,13 @@ class ServedTask(QpuTask):
         await self._over(task)
         shared.settle(task)
         started = shared.world.now() if task.started is None else task.started
-        ledger.enter("wait", "qpu", came, started, "the device")
-        kind = type(self._payload.content).__name__
-        ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, kind)
+        kind, lane = type(self._payload.content).__name__, f"qpu/{self._qpu.name}"
+        last = min(task.used, shared.world.now() - started)
+        lost = task.used - last
+        if lost > MOMENT:  # attempts that a failure ended; when they began is not known any more
+            ledger.enter("busy", lane, came, came + lost, kind)
+        ledger.enter("wait", "qpu", min(came + lost, started), started, "the device")
+        ledger.enter("busy", lane, started, started + last, kind)
         if task.state is not TaskState.DONE:
             raise QpuFailed(task.error or f"the service ended the payload: it is {task.state}")
         return self._qpu.solver.answer(self._payload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -39,7 +40,7 @@ class Elastic(Strategy):
 
     def new_pool(self, kind: str) -> ElasticPool:
         """Create a pool that requests nodes early and decides about each idle one."""
-        return ElasticPool(self.options, *self.resources(kind))
+        return ElasticPool(self.options, self.charge(kind), *self.resources(kind))
 
     @property
     def time_weight(self) -> float:
@@ -100,6 +101,8 @@ class Elastic(Strategy):
         self, shape: PhaseShape, kind: str, seconds: Callable[[Place], float | None]
     ) -> list[float | None]:
         """Durations of a phase's tasks on nodes of a kind; those that share a node count once."""
+        if not shape.kinds and not shape.shares and len(self.pools) == 1:  # whole nodes, all alike
+            return [seconds((shape.label, n)) for n in shape.singles]
         kinds = shape.kinds or (self.pool.kind.name,) * len(shape.singles)
         mine = [n for n, each in enumerate(kinds) if each == kind]
         shares = [shape.shares[n] for n in mine] if shape.shares else []
@@ -108,26 +111,44 @@ class Elastic(Strategy):
     def _look_ahead(self, phase: Phase, key: str, end: Callable[[], float]) -> None:
         """Tell the pool which classical phases follow this one; if unknown, assume one."""
         needs = self.forecast.phases.needs(key) or [self._supposed(phase)]
-        estimate = self.forecast.tasks.estimate
-
-        several = len(self.pools) > 1
-
-        def stages(kind: str) -> list[Stage]:
-            gap = end() - self.site.world.now()
-            found = [
-                Stage(gap + after, lasts, self._bundles(shape, kind, estimate))
-                for after, lasts, shape in needs
-            ]
-            return [each for each in found if each.tasks] if several else found
-
+        now = self.site.world.now
         for kind, pool in self.pools.items():
-            pool.expect(partial(stages, kind))
+            found = [
+                each
+                for each in needs
+                if len(self.pools) == 1 or self._bundles(each.shape, kind, lambda _: None)
+            ]
+            pool.expect(PhasesAhead(now, end, found, partial(self._estimates, kind)))
+
+    def _estimates(self, kind: str, shape: PhaseShape) -> list[float | None]:
+        return self._bundles(shape, kind, self.forecast.tasks.estimate)
 
     def _supposed(self, phase: Phase) -> Need:
         """Assume the widest known phase comes next, after a payload if this phase is classical."""
         quantum = isinstance(phase, Classical) and self.site.has_qpu
         after = self.site.qpu.profile.seconds(None) if quantum else 0.0
         return Need(max(after, SUPPOSED), 0.0, self.forecast.phases.widest())
+
+
+@dataclass(frozen=True)
+class PhasesAhead:
+    """The classical phases that should follow the current one, on nodes of one kind."""
+
+    now: Callable[[], float]
+    end: Callable[[], float]
+    """Expected end of the current phase."""
+    needs: Sequence[Need]
+    tasks: Callable[[PhaseShape], list[float | None]]
+    """Expected durations of a phase's tasks."""
+
+    def gap(self) -> float:
+        """Seconds until the first of them; infinite if there is none."""
+        return self.end() - self.now() + self.needs[0].after if self.needs else inf
+
+    def stages(self) -> list[Stage]:
+        """All of them, in order."""
+        gap = self.end() - self.now()
+        return [Stage(gap + after, lasts, self.tasks(shape)) for after, lasts, shape in self.needs]
 
 
 def _end(lease: Lease, otherwise: float) -> float:

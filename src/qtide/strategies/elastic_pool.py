@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf, isfinite
-from typing import Annotated, Any, NamedTuple
+from math import ceil, inf, isfinite, isinf
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from qtide.backends.clusters.cluster import Node
 from qtide.core.errors import QtideError, UsageError
@@ -73,15 +73,26 @@ class Stage(NamedTuple):
     tasks: Sequence[float | None]
 
 
-class Trade:
-    """Weighs a job's time against its node-seconds."""
+class Advance(NamedTuple):
+    """Seconds by which to request nodes before they are needed, and what that costs on average."""
 
-    def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
+    seconds: float
+    cost: float
+
+
+class Trade:
+    """Weighs a job's time against its node-seconds, or against what the site charges for them."""
+
+    def __init__(
+        self, time_weight: float, forecast: Forecast, most: int, charge: float = 1.0
+    ) -> None:
         self._time = time_weight
-        self._node = 1 - time_weight
+        self._node = (1 - time_weight) * charge
         self._forecast = forecast
         self._most = most
         """Maximum number of nodes the job may hold."""
+        self._known: tuple[Sequence[float], Advance] | None = None
+        """Lead times, and when to request nodes by them."""
 
     def over_a_gap(self, number: int, stages: Sequence[Stage], price: float = 0.0) -> NodeVerdict:
         """Weigh whether the `number`-th node should idle until the phases that need it.
@@ -92,20 +103,22 @@ class Trade:
         if not stages:
             return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
         rate = self._node + self._time * price
-        held = self.held_costs(number, stages, rate)
         merits = [self._merit(number, each.tasks) for each in stages]
+        held = self.held_costs(number, stages, rate, merits)
         first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
-        missing, again = sum(merits), inf
-        for n, each in enumerate(stages):  # requested again at the n-th phase, not before
-            again = min(again, sum(merits[:n]) + self._return(each.gap) + held[n])
+        missing, again = 0.0, inf
+        for merit, each, cost in zip(merits, stages, held, strict=True):
+            again = min(again, missing + self._return(each.gap) + cost)  # requested again there
+            missing += merit
         return NodeVerdict(stages[first].gap, rate * stages[0].gap + held[0], again, missing)
 
-    def held_costs(self, number: int, stages: Sequence[Stage], rate: float) -> list[float]:
+    def held_costs(
+        self, number: int, stages: Sequence[Stage], rate: float, merits: Sequence[float]
+    ) -> list[float]:
         """Cost, from the start of each phase on, of holding the `number`-th node at that start.
 
         The cheaper of keeping it until the next phase and releasing it when the phase ends.
         """
-        merits = [self._merit(number, each.tasks) for each in stages]
         costs = [0.0] * len(stages)
         for n in reversed(range(len(stages))):
             end = stages[n].gap + stages[n].lasts
@@ -168,11 +181,19 @@ class Trade:
     def ahead(self) -> float:
         """Best number of seconds to request nodes before they are needed.
 
-        This is the quantile of the observed lead times at the time weight: requesting any earlier
-        would cost as much in idle nodes as it saves in the job's time.
+        This is the quantile of the observed lead times at the weight of time: requesting any
+        earlier would cost as much in idle nodes as it saves in the job's time.
         """
-        leads = sorted(self._forecast.leads())
-        return leads[max(0, ceil(self._time * len(leads)) - 1)]
+        return self._advance().seconds
+
+    def _advance(self) -> Advance:
+        """The best time to request nodes in advance; computed anew when the lead times change."""
+        leads = self._forecast.leads()
+        if self._known is None or self._known[0] is not leads:
+            weight = self._time / ((self._time + self._node) or 1.0)
+            seconds = leads[max(0, ceil(weight * len(leads)) - 1)]
+            self._known = (leads, Advance(seconds, self._asked_ahead(seconds, leads)))
+        return self._known[1]
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
         """Cost of a phase on `number` nodes; missing ones arrive after `lead` seconds."""
@@ -185,8 +206,9 @@ class Trade:
 
     def _return(self, gap: float) -> float:
         """Cost of releasing a node and requesting it again in time."""
-        ahead = min(self.ahead(), gap)
-        cost = self._asked_ahead(ahead, self._forecast.leads())
+        seconds, cost = self._advance()
+        if gap < seconds:
+            cost = self._asked_ahead(gap, self._forecast.leads())
         return cost + self._node * self._forecast.turnaround()
 
     def _asked_ahead(self, ahead: float, leads: Sequence[float]) -> float:
@@ -197,11 +219,11 @@ class Trade:
 
     def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
         """Cost to the phase if the other nodes did the work of the `number`-th node."""
-        known = [each for each in tasks if each is not None]
         if number > len(tasks):
             return 0.0
-        if number == 1 or len(known) < len(tasks):
+        if number == 1 or None in tasks:
             return inf
+        known = [each or 0.0 for each in tasks]
         work, longest = sum(known), max(known)
         slower, faster = max(longest, work / (number - 1)), max(longest, work / number)
         return self._time * (slower - faster)
@@ -211,6 +233,8 @@ UNKNOWN_USE = 10.0
 """Assumed seconds of use of a node when no task durations are known."""
 AGAIN = 1.0
 """Minimum seconds between checks for requesting nodes ahead, unless one is due sooner."""
+SOONER = 0.75
+"""Share of the time until a request seems due after which to check again."""
 MOMENT = 1e-6
 """Gaps up to this many seconds count as none: rounding could keep the clock from advancing."""
 SHARE = number_from(0)
@@ -265,8 +289,14 @@ class ElasticOptions:
         return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
-Upcoming = Callable[[], Sequence[Stage]]
-"""Returns the upcoming classical phases as currently expected; the forecast may change."""
+class Upcoming(Protocol):
+    """The upcoming classical phases as currently expected; the forecast may change."""
+
+    def gap(self) -> float:
+        """Seconds until the first of them; infinite if there is none."""
+
+    def stages(self) -> Sequence[Stage]:
+        """All of them, in order."""
 
 
 @dataclass(eq=False)
@@ -283,10 +313,10 @@ class Fetch:
 class ElasticPool(NodePool):
     """A pool of single nodes, each with its own allocation."""
 
-    def __init__(self, options: ElasticOptions, *resources: Any) -> None:
+    def __init__(self, options: ElasticOptions, charge: float, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.weight, self.forecast, self.most)
+        self._trade = Trade(options.weight, self.forecast, self.most, charge)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
@@ -378,12 +408,13 @@ class ElasticPool(NodePool):
 
     def _keep_or_release(self, node: Node) -> None:
         price = self.demand.price(self, self.cluster.size)
-        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        verdict = self._trade.over_a_gap(number, self._stages(), price)
+        number = self.size - len(self.idle) + sum([each in self.idle for each in self._kept]) + 1
+        stages = self._stages()
+        verdict = self._trade.over_a_gap(number, stages, price)
         wait, start = self.forecast.lead(1) - self.forecast.start(), self.forecast.start()
         self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
         if verdict.keep:
-            late = max(self._idle_share * self._use(), self._trade.patience(price))
+            late = max(self._idle_share * self._use(stages), self._trade.patience(price))
             self._reconsider_after(verdict.gap + late, node)
         else:
             self.release_if_idle(node)
@@ -392,7 +423,7 @@ class ElasticPool(NodePool):
 
     def _stages(self) -> Sequence[Stage]:
         """The upcoming phases; overdue ones count as beginning now."""
-        stages = self._next() if self._next else ()
+        stages = self._next.stages() if self._next else ()
         return [each if each.gap > MOMENT else each._replace(gap=0.0) for each in stages]
 
     def _after_this_phase(self) -> list[Stage]:
@@ -403,14 +434,15 @@ class ElasticPool(NodePool):
         """The same phases, with gaps counted from `moment` seconds later."""
         return [each._replace(gap=max(0.0, each.gap - moment)) for each in stages]
 
-    def _use(self) -> float:
+    def _use(self, stages: Sequence[Stage]) -> float:
         """Longest expected task of the upcoming phases, in seconds."""
-        tasks = [task or 0.0 for stage in self._stages() for task in stage.tasks]
+        tasks = [task or 0.0 for stage in stages for task in stage.tasks]
         return max(tasks, default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
-        """Expected seconds until the next classical phase."""
-        return next((each.gap for each in self._stages()), 0.0)
+        """Expected seconds until the next classical phase; 0 if it is overdue or unknown."""
+        gap = self._next.gap() if self._next else 0.0
+        return gap if MOMENT < gap < inf else 0.0
 
     def _look_again(self, seconds: float) -> None:
         """Check again after `seconds` whether to request nodes; the forecast may change."""
@@ -421,6 +453,10 @@ class ElasticPool(NodePool):
     def _fetch_in_time(self) -> None:
         """Request the nodes that pay for themselves ahead of the phases that need them."""
         self._plan, ahead = None, self._trade.ahead()
+        early = 0.0 if self._next is None else self._next.gap() - ahead
+        if early > MOMENT:  # by far the most frequent case, so it is decided without the stages
+            self._pause(early)
+            return
         pauses = []
         stages = self._stages()
         for n, stage in enumerate(stages):
@@ -434,12 +470,18 @@ class ElasticPool(NodePool):
                 self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
                 self.ensure(wanted, early=True)
         if pauses:
-            pause, (before, waited) = min(pauses), self._pauses
-            wait = max(pause / 2, min(pause, AGAIN))
-            if pause > before - waited / 2:  # the due time recedes while tasks wait for a node
-                wait = max(wait, min(2 * waited, AGAIN))
-            self._pauses = (pause, wait)
-            self._look_again(wait)
+            self._pause(min(pauses))
+
+    def _pause(self, pause: float) -> None:
+        """Check again before the next request is due, in `pause` seconds as it seems now."""
+        if isinf(pause):
+            return
+        before, waited = self._pauses
+        wait = max(SOONER * pause, min(pause, AGAIN))
+        if pause > before - waited / 2:  # the due time recedes while tasks wait for a node
+            wait = max(wait, min(2 * waited, AGAIN))
+        self._pauses = (pause, wait)
+        self._look_again(wait)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
         """Drop a finished request, and serve any task that still waits for nodes."""

@@ -159,7 +159,8 @@ class Strategy(ABC):
             return task
         most = min(task.most, self.pools[self.kind_of(task)].most)
         sizes = range(task.nodes, max(task.nodes, most) + 1)
-        nodes = self.forecast.tasks.best_size(task.name, sizes, self.time_weight)
+        terms = self.time_weight, self.charge(self.kind_of(task))
+        nodes = self.forecast.tasks.best_size(task.name, sizes, *terms)
         return replace(task, nodes=nodes)
 
     def _learn_sizes(self, phase: Classical) -> None:
@@ -229,7 +230,9 @@ class Strategy(ABC):
         """Describe a phase for the forecast."""
         if isinstance(phase, Quantum):
             return PhaseShape(asked(phase), quantum=True)
-        singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
+        singles = tuple([n for n, task in enumerate(phase.tasks) if task.nodes == 1])
+        if self._needs.whole and not any(task.resources for task in phase.tasks):
+            return PhaseShape(asked(phase), phase.label, singles)
         kinds = tuple(self.kind_of(phase.tasks[n]) for n in singles)
         pairs = zip(kinds, singles, strict=True)
         shares = tuple(self.pools[kind].share(phase.tasks[n]) for kind, n in pairs)
@@ -297,6 +300,10 @@ class Strategy(ABC):
     def new_pool(self, kind: str) -> NodePool:
         """Create an empty pool for nodes of a kind."""
         return NodePool(*self.resources(kind))
+
+    def charge(self, kind: str) -> float:
+        """What the site charges for a second of a node of a kind, the usual kind's being 1."""
+        return self.site.cluster.kinds[kind].kind.charge(self.site.cluster.kind)
 
     def resources(self, kind: str) -> tuple[World, Cluster, JobContext, int, Forecast, Needs]:
         """What a pool for nodes of a kind works with."""

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.kind import cluster_kind
-from qtide.backends.clusters.simulated import background, is_site, site_model
-from qtide.backends.models.site_model import Background, SiteModel
+from qtide.backends.clusters.simulated import is_site, site_model
+from qtide.backends.models.background import Background
+from qtide.backends.models.site_model import SiteModel
 from qtide.core.errors import QtideError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.core.options import Option, chosen, number_from
+from qtide.core.resources import nodes_filled
 from qtide.runs.earlier import earlier_runs, is_done
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibration import calibrate, job_of
+from qtide.twin.calibration import calibrate, job_of, kind_name
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
+
+if TYPE_CHECKING:
+    from qtide.backends.models.trace import Trace
 
 SPREAD = (0.5, 1.0, 2.0)
 """Factors applied to the expected wait: real waits seldom match the expectation."""
@@ -38,6 +44,10 @@ class Prices:
     second: float = 1.0
     node: float = 1.0
     qpu: float = 10.0
+
+    def cost(self, wall: float, node_seconds: float, qpu_hold: float) -> float:
+        """Return the weighted sum of time and resources."""
+        return self.second * wall + self.node * node_seconds + self.qpu * qpu_hold
 
     def words(self) -> str:
         """Describe the prices for people."""
@@ -77,15 +87,12 @@ class Expected:
     strategy: str
     wall: Range
     node_seconds: Range
+    """What the site charges: node-seconds, unless its file has other weights."""
     qpu_hold: Range
 
     def cost(self, prices: Prices) -> float:
         """Return the weighted sum of time and resources."""
-        return (
-            prices.second * self.wall.expected
-            + prices.node * self.node_seconds.expected
-            + prices.qpu * self.qpu_hold.expected
-        )
+        return prices.cost(self.wall.expected, self.node_seconds.expected, self.qpu_hold.expected)
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ def advise(
     """
     chosen = [name for name in strategy_names() if not names or name in names]
     if site.part("").is_batch:
-        found = tuple(_in_queue(job, site, name, arrival) for name in chosen)
+        found = _in_queue(job, site, chosen, arrival, prices)
     else:
         found = tuple(_with_waits(job, site, waits, name, spread, arrival) for name in chosen)
     least = min(each.cost(prices) for each in found)
@@ -189,48 +196,95 @@ def _with_waits(
     return Expected(name, Range.of(walls), Range.of(nodes), Range.of(holds))
 
 
-MOMENTS = tuple(
-    tuple(start + step for step in (0.0, 0.15, 0.3, 0.45, 0.6))
-    for start in (0.18, 0.21, 0.24, 0.27)
-)
-"""Arrival times at a site with its own queue, as shares of its workload's submission period.
+MOMENTS = 16
+"""Arrival times to play first at a site with its own queue."""
+MOST_MOMENTS = 64
+"""Arrival times to play if the cheapest strategy is still uncertain."""
+FIRST, LAST = 0.15, 0.85
+"""The arrival times are between these shares of the workload's submission period."""
+WARM_UP = 20_000
+"""Number of other users' jobs to play before each arrival."""
+SURE = 2.0
+"""Standard errors by which the cheapest strategy has to beat a rival."""
 
-Each group is one simulation, with moments far enough apart for jobs not to meet.
-"""
+Usage = tuple[float, float, float]
+"""A job's wall seconds, what it is charged, and seconds of holding a virtual QPU."""
 
 
-def _in_queue(job: HybridJob, site: SiteModel, name: str, arrival: Arrival) -> Expected:
-    """Expectation for jobs in the site's own queue, arriving at many moments of its workload."""
-    chunks = background(site.part(""))
-    last = max((float(chunk.submit[-1]) for chunk in chunks if len(chunk)), default=0.0)
-    groups = [[share * last for share in group] for group in MOMENTS] if last else [[0.0]]
-    found = []
-    for group in groups:
-        jobs = [replace(job, submit=moment) for moment in group for _ in range(arrival.jobs)]
-        found += _played(jobs, site, name, arrival.vqpus)
-    means = _means(found)
-    wall, nodes, hold = (
-        Range(min(each), mean, max(each))
-        for each, mean in zip(zip(*found, strict=True), means, strict=True)
-    )
-    return Expected(name, wall, nodes, hold)
+def _in_queue(
+    job: HybridJob, site: SiteModel, names: Sequence[str], arrival: Arrival, prices: Prices
+) -> tuple[Expected, ...]:
+    """Expectation for jobs in the site's own queue, over many moments of its workload.
+
+    Each moment is a simulation of its own, since waits may be longer than the time to the next.
+    All strategies are played at the same moments, more of them until the cheapest one is certain.
+    """
+    others = [list(part.background.chunks(part.nodes, part.cores)) for part in site.parts()]
+    last = max((float(c.submit[-1]) for chunks in others for c in chunks if len(c)), default=0.0)
+    most = MOST_MOMENTS if last else 1
+    found: dict[str, list[Usage]] = {name: [] for name in names}
+    for number in range(most):
+        moment = last * (FIRST + (LAST - FIRST) * _evenly(number))
+        jobs = [replace(job, submit=moment)] * arrival.jobs
+        traces = [_before(moment, chunks) for chunks in others]
+        for name in names:
+            found[name].append(_means(_played(jobs, site, name, arrival.vqpus, traces)))
+        if (number + 1) % MOMENTS == 0 and _is_certain(list(found.values()), prices):
+            break
+    return tuple(_over_moments(name, usages) for name, usages in found.items())
+
+
+def _evenly(number: int) -> float:
+    """Return the `number`-th of points that fill 0 to 1 ever more evenly (van der Corput)."""
+    return int(f"{number:b}"[::-1], 2) / (1 << number.bit_length())
+
+
+def _before(moment: float, chunks: Sequence[Trace]) -> list[Trace]:
+    """Return the background without jobs that are long over when a job arrives at `moment`."""
+    earlier = sum(int((chunk.submit < moment).sum()) for chunk in chunks)
+    left_out, kept = max(0, earlier - WARM_UP), []
+    for chunk in chunks:
+        kept.append(chunk.part(slice(min(left_out, len(chunk)), None)))
+        left_out -= min(left_out, len(chunk))
+    return kept
+
+
+def _is_certain(found: Sequence[Sequence[Usage]], prices: Prices) -> bool:
+    """Whether no rival of the cheapest strategy may be cheaper by more than a tie."""
+    costs = [[prices.cost(*usage) for usage in usages] for usages in found]
+    best = min(costs, key=fmean)
+    for rival in costs:
+        apart = [other - own for other, own in zip(rival, best, strict=True)]
+        error = SURE * stdev(apart) / sqrt(len(apart))
+        if fmean(apart) < error and error > (SAME - 1) * fmean(best):
+            return False
+    return True
+
+
+def _over_moments(name: str, usages: Sequence[Usage]) -> Expected:
+    ranges = [Range(min(each), fmean(each), max(each)) for each in zip(*usages, strict=True)]
+    return Expected(name, *ranges)
 
 
 def _played(
-    jobs: Sequence[HybridJob], model: SiteModel, name: str, vqpus: int
-) -> list[tuple[float, float, float]]:
-    """Simulate; return each job's wall seconds, node-seconds and virtual-QPU hold seconds."""
-    found: list[tuple[float, float, float]] = []
+    jobs: Sequence[HybridJob],
+    model: SiteModel,
+    name: str,
+    vqpus: int,
+    others: Sequence[Iterable[Trace]] | None = None,
+) -> list[Usage]:
+    """Simulate, with the background of each partition; return what each job used."""
+    found: list[Usage] = []
 
     def ended(_: HybridJob, spans: list[Interval]) -> None:
         metrics = measure(spans)
-        found.append((metrics.total, metrics.nodes_held, metrics.slots_held))
+        found.append((metrics.total, model.billing.charge(metrics), metrics.slots_held))
 
-    Simulation(model, StrategySetup(name, vqpus), ended).run(jobs)
+    Simulation(model, StrategySetup(name, vqpus), ended, others=others).run(jobs)
     return found
 
 
-def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+def _means(found: Sequence[Usage]) -> Usage:
     wall, nodes, hold = (fmean(each) for each in zip(*found, strict=True))
     return wall, nodes, hold
 
@@ -277,13 +331,35 @@ def choose(spec: Spec, runs: Path) -> Advised:
         return Advised(Spec("").strategy, f"no earlier run of {spec.program} is known")
     spans = [span for span in earlier.intervals() if not span.open_ended]
     job = job_of(spans, 1)
-    job = replace(job, nodes=spec.nodes or max([1, *(len(step.tasks) for step in job.steps)]))
+    calibrated = calibrate([spans])
+    job = replace(job, nodes=spec.nodes or _widest(job, calibrated.site(1)))
     now = present(spec, job)
     options = chosen(AdviceOptions, spec.options)
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
-    advice = advise(job, _site(spec, spans, job, now), now.nodes or {}, prices)
+    site = _site(spec, spans, job, now)
+    advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices)
     words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
     return Advised(advice.strategy, "; ".join(words))
+
+
+def _widest(job: HybridJob, site: SiteModel) -> int:
+    """Return the most nodes of one kind that a step's tasks fill."""
+    kinds = {kind.name: kind for kind, _ in site.kind_parts()}
+    found = [1]
+    for step in job.steps:
+        kind = kinds.get(step.needs.kind or "", site.kind)
+        found.append(nodes_filled([kind.share(step.needs)] * len(step.tasks), len(step.tasks)))
+    return max(found)
+
+
+def _on_kinds_of(site: SiteModel, job: HybridJob) -> HybridJob:
+    """Return the job with the site's names of the kinds of nodes, which are known by their size."""
+    names = {kind_name((kind.cores, kind.gpus)): kind.name for kind, _ in site.kind_parts()}
+    steps = [
+        replace(step, needs=replace(step.needs, kind=names.get(step.needs.kind or "")))
+        for step in job.steps
+    ]
+    return replace(job, steps=tuple(steps))
 
 
 def present(spec: Spec, job: HybridJob) -> QueueState:

@@ -7,7 +7,7 @@ each other, and the site does not cause such waits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median, stdev
@@ -15,6 +15,7 @@ from statistics import median, stdev
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
+from qtide.core.resources import Needs
 from qtide.twin.replications import MeanEstimate
 from qtide.twin.simulation import HybridJob, HybridStep
 
@@ -74,13 +75,20 @@ class Calibration:
     """Duration of each kind of task in seconds."""
     keeps_agents: bool = False
     """Whether nodes that were granted again started faster than the first time."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """The numbers of cores and GPUs of the nodes held, one pair for each kind; empty if unknown."""
 
     def site(self, nodes: int, *, keeps_agents: bool | None = None) -> SiteModel:
-        """Return the site with `nodes` nodes."""
+        """Return the site with `nodes` nodes, of each kind if there are several."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
+        kinds = [f"{kind_name(size)}:{nodes},cores={size[0]},gpus={size[1]}" for size in self.sizes]
+        cores, gpus = self.sizes[0] if self.sizes else (SiteModel.cores, SiteModel.gpus)
         return SiteModel(
             nodes=nodes,
+            cores=cores,
+            gpus=gpus,
+            kinds=tuple(kinds) if len(kinds) > 1 else (),
             keeps_agents=self.keeps_agents if keeps_agents is None else keeps_agents,
             delays=Delays(**found),
             qpu=QpuModel(offload=offload),
@@ -118,7 +126,8 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
     }
     tasks: dict[str, list[float]] = defaultdict(list)
     keeps = []
-    for spans in ledgers:
+    read = list(ledgers)
+    for spans in read:
         for name, values in delay_samples(spans).items():
             seen[name] += values
         keeps.append(_keeps_agents(spans))
@@ -131,17 +140,40 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
         {name: Fitted.of(values) for name, values in seen.items()},
         {name: Fitted.of(values) for name, values in tasks.items()},
         any(keeps),
+        tuple(dict.fromkeys(size for spans in read for size in _sizes(spans).values())),
     )
 
 
+def kind_name(size: tuple[int, int]) -> str:
+    """Name a kind of nodes by its numbers of cores and GPUs, which is all that ledgers say."""
+    return f"cores{size[0]}gpus{size[1]}"
+
+
+def _sizes(spans: Sequence[Interval]) -> dict[str, tuple[int, int]]:
+    """Return the cores and GPUs of each node, by lane, in the order in which they were held."""
+    held = sorted((span for span in spans if span.what == "held"), key=lambda span: span.start)
+    return {span.lane: (span.part[0], span.part[1]) for span in held if span.part}
+
+
+def _needs(tasks: Sequence[Interval], sizes: Mapping[str, tuple[int, int]]) -> Needs:
+    """Return what the tasks of a step had of a node; if they differ, the most."""
+    parts = [task.part for task in tasks if task.part is not None]
+    several = len(set(sizes.values())) > 1
+    kind = kind_name(sizes[tasks[0].lane]) if several and tasks else None
+    if len(parts) < len(tasks) or not parts:
+        return Needs(kind=kind)
+    return Needs(max(part[0] for part in parts), max(part[1] for part in parts), kind=kind)
+
+
 def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
-    """Reconstruct the job of a run: its steps and the seconds they took.
+    """Reconstruct the job of a run: its steps, the seconds they took, and the parts of nodes.
 
     The phases of one `together` form one step: their tasks and payloads run in parallel. Several
     phases of one of its parts count as one task that takes as long as all of them.
     """
     phases = _phases(spans)
     tasks = _tasks_by_phase(spans, phases)
+    sizes = _sizes(spans)
     steps = []
     for _, group in groupby(phases, key=lambda phase: phase.key.partition(".")[0] or phase):
         members = list(group)
@@ -149,7 +181,8 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
         parts: dict[str, list[list[float]]] = defaultdict(list)
         for phase in members:
             if phase.lane != "quantum" and tasks[phase]:
-                parts[".".join(phase.key.split(".")[:2])].append(tasks[phase])
+                part = ".".join(phase.key.split(".")[:2])
+                parts[part].append([task.seconds for task in tasks[phase]])
         seconds: list[float] = []
         for chain in parts.values():
             seconds += chain[0] if len(chain) == 1 else [sum(max(each) for each in chain)]
@@ -160,22 +193,24 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
             if span.what == "busy" and span.lane.startswith("qpu/") and _within(span, phase)
         )
         if seconds or quantum:
-            steps.append(HybridStep(tuple(seconds), on_device if quantum else None))
+            needs = _needs([task for phase in members for task in tasks[phase]], sizes)
+            quantum_seconds = on_device if quantum else None
+            steps.append(HybridStep(tuple(seconds), quantum_seconds, needs=needs))
     return HybridJob(tuple(steps), nodes=nodes)
 
 
 def _tasks_by_phase(
     spans: Sequence[Interval], phases: Sequence[Interval]
-) -> dict[Interval, list[float]]:
-    """Return the seconds of each phase's tasks, in order of their start."""
-    found: dict[Interval, list[float]] = {phase: [] for phase in phases}
+) -> dict[Interval, list[Interval]]:
+    """Return each phase's tasks, in order of their start."""
+    found: dict[Interval, list[Interval]] = {phase: [] for phase in phases}
     classical = [phase for phase in phases if phase.lane != "quantum"]
     for span in sorted(spans, key=lambda span: (span.start, len(span.lane), span.lane)):
         if span.what == "busy" and span.lane.startswith("node/"):
             around = [phase for phase in classical if _within(span, phase)]
             named = [phase for phase in around if span.label in phase.label]
             if named or around:
-                found[(named or around)[0]].append(span.seconds)
+                found[(named or around)[0]].append(span)
     return found
 
 

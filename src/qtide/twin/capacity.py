@@ -69,8 +69,9 @@ def best_offer(
         return known[jobs]
 
     def fits(jobs: int) -> bool:
+        """Whether the wait is within the limit, even at the upper end of its interval."""
         found = estimate(jobs)
-        return (found.usual if p95 else found.wait).mean <= longest
+        return (found.usual if p95 else found.wait).high <= longest
 
     if model.qpu.spread == "fixed":
         most = min(MOST, max(1, int((longest + loop.quantum + loop.classical) / loop.quantum)))
@@ -87,7 +88,7 @@ def best_offer(
     return best, [estimate(jobs) for jobs in around]
 
 
-REPLICATIONS = 4
+REPLICATIONS = 6
 
 
 def simulate_sharing(loop: Loop, model: SiteModel, jobs: int) -> SharingEstimate:
@@ -159,6 +160,8 @@ class SiteEstimate:
     vqpus: int
     wait: MeanEstimate
     """Mean seconds per payload that a job waits for the QPU or a virtual QPU."""
+    usual: MeanEstimate
+    """95th percentile of these waits."""
     turnaround: MeanEstimate
     occupancy: MeanEstimate
 
@@ -168,11 +171,14 @@ def best_offer_for_site(
     strategy: str,
     longest: float,
     tell: Callable[[int], object] = lambda _: None,
+    *,
+    p95: bool = False,
 ) -> tuple[int, list[SiteEstimate]]:
     """Find the fewest virtual QPUs with which jobs take no longer than with any other number.
 
-    Simulate the site's hybrid jobs as they arrive, exactly as `simulate` does. If payloads wait
-    longer than `longest` with every number, choose the number with the shortest wait.
+    Simulate the site's hybrid jobs as they arrive, exactly as `simulate` does. `longest` limits the
+    mean wait or, with `p95`, the 95th percentile. If payloads wait longer with every number, choose
+    the number with the shortest wait.
     """
     known: dict[int, SiteEstimate] = {}
 
@@ -185,9 +191,16 @@ def best_offer_for_site(
             rounds = model.hybrid.rounds
             wait = MeanEstimate(queue.mean / rounds, queue.half / rounds)
             known[vqpus] = SiteEstimate(
-                vqpus, wait, figures["turnaround"], figures["qpu_occupancy"]
+                vqpus,
+                wait,
+                figures["queue_qpu_p95"],
+                figures["turnaround"],
+                figures["qpu_occupancy"],
             )
         return known[vqpus]
+
+    def waits(found: SiteEstimate) -> float:
+        return (found.usual if p95 else found.wait).mean
 
     number = 1
     while number < MOST_AT_SITE:
@@ -195,15 +208,15 @@ def best_offer_for_site(
         if after >= (1 - SAME) * before:
             break
         number *= 2
-    within = [each for each in known.values() if each.wait.mean <= longest]
+    within = [each for each in known.values() if waits(each) <= longest]
     if not within:
-        best = min(known.values(), key=lambda each: (each.wait.mean, each.vqpus)).vqpus
+        best = min(known.values(), key=lambda each: (waits(each), each.vqpus)).vqpus
         return best, [known[each] for each in sorted(known)]
     least = min(each.turnaround.mean for each in within)
 
     def good(vqpus: int) -> bool:
         found = estimate(vqpus)
-        return found.wait.mean <= longest and found.turnaround.mean <= (1 + SAME) * least
+        return waits(found) <= longest and found.turnaround.mean <= (1 + SAME) * least
 
     best = min(each.vqpus for each in within if good(each.vqpus))
     low = best // 2

@@ -61,10 +61,7 @@ def predict(
 ) -> Prediction:
     """Simulate `case.jobs` copies of the runs' job on the site calibrated to all runs."""
     found = calibrate(ledgers)
-    jobs = [job_of(spans, case.nodes) for spans in ledgers]
-    job, spread = typical(jobs), Variation.of(jobs)
-    if case.quantum is not None:
-        job = with_quantum(job, case.quantum)
+    job, spread = job_of_case(ledgers, case), Variation.of([job_of(each, 1) for each in ledgers])
     wall, nodes, played = _played([job] * case.jobs, found.site(case.site_nodes), case)
     events = {name: len(samples) for name, samples in delay_samples(played[0]).items()}
     walls, node_seconds = [wall], [nodes]
@@ -75,6 +72,20 @@ def predict(
         walls.append(wall)
         node_seconds.append(nodes)
     return Prediction(case, _interval(walls), _interval(node_seconds))
+
+
+def job_of_case(ledgers: Sequence[Sequence[Interval]], case: PredictionCase) -> HybridJob:
+    """Return the job to simulate: the runs' own, with the nodes and the payloads of the case."""
+    job = typical([job_of(spans, case.nodes) for spans in ledgers])
+    return job if case.quantum is None else with_quantum(job, case.quantum)
+
+
+def expected_ledgers(
+    ledgers: Sequence[Sequence[Interval]], case: PredictionCase
+) -> list[list[Interval]]:
+    """Return the ledgers of the simulation that the expected figures come from."""
+    jobs = [job_of_case(ledgers, case)] * case.jobs
+    return _played(jobs, calibrate(ledgers).site(case.site_nodes), case)[2]
 
 
 MOST_RUNS = 12

@@ -7,6 +7,7 @@ of cores nor on the order of computation.
 from __future__ import annotations
 
 import gc
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -109,7 +110,11 @@ class SimulationFigures:
     """Time from submission to end."""
     queue_nodes: float
     queue_qpu: float
+    queue_qpu_p95: float
+    """95th percentile of the payloads' waits for the QPU, lease and device together."""
     node_seconds: float
+    charge: float
+    """What the site charges per job, by the weights of its file."""
     efficiency: float
     """Busy node-seconds divided by held node-seconds."""
     slowdown: float
@@ -150,6 +155,8 @@ class SimulationMetrics:
         self._slowdowns = np.zeros(2)  # sum, and sum of squares
         self._others = np.zeros(4)  # jobs, wait, slowdown, node-seconds
         self._first, self._last = float("inf"), 0.0
+        self._payloads = array("d")
+        """Seconds that each payload waited."""
 
     def started(self, rows: Array) -> None:
         """Count jobs of other users that have started."""
@@ -170,6 +177,7 @@ class SimulationMetrics:
         end = metrics.jobs[0].end
         slowdown = max(1.0, (end - job.submit) / max(job.shortest, BOUND))
         self._slowdowns += (slowdown, slowdown**2)
+        self._payloads.extend(payload_waits(spans))
         self._first, self._last = min(self._first, job.submit), max(self._last, end)
         for name, value in {
             "jobs": 1.0,
@@ -177,6 +185,7 @@ class SimulationMetrics:
             "queue_nodes": metrics.queue_nodes,
             "queue_qpu": metrics.queue_qpu,
             "held": metrics.nodes_held,
+            "charge": self._model.billing.charge(metrics),
             "busy": metrics.nodes_busy,
             "qpu": metrics.qpu_busy,
         }.items():
@@ -201,7 +210,9 @@ class SimulationMetrics:
             turnaround=sums["turnaround"] / number,
             queue_nodes=sums["queue_nodes"] / number,
             queue_qpu=sums["queue_qpu"] / number,
+            queue_qpu_p95=float(np.quantile(self._payloads, USUAL)) if self._payloads else 0.0,
             node_seconds=sums["held"] / number,
+            charge=sums["charge"] / number,
             efficiency=sums["busy"] / max(1e-9, sums["held"]),
             slowdown=float(slowdown) / number,
             fairness=float(slowdown**2 / (number * squares)) if squares else 1.0,
@@ -217,12 +228,31 @@ class SimulationMetrics:
         )
 
 
+USUAL = 0.95
+"""Percentile of the waits that is reported beside their mean."""
+
+
+def payload_waits(spans: Sequence[Interval]) -> list[float]:
+    """Return the seconds that each payload of a job waited for a lease and for the device."""
+    waits = [span for span in spans if span.what == "wait" and span.lane == "qpu"]
+    phases = [span for span in spans if span.what == "phase" and span.lane == "quantum"]
+    return [
+        sum(wait.seconds for wait in waits if phase.start <= wait.start and wait.end <= phase.end)
+        for phase in phases
+    ]
+
+
 @dataclass(frozen=True)
 class MeanEstimate:
     """A mean over replications and half the width of its 95 % confidence interval."""
 
     mean: float
     half: float
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.half
 
     @staticmethod
     def of(values: Sequence[float]) -> MeanEstimate:

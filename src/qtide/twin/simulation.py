@@ -8,12 +8,13 @@ runs as in a real run; nothing is written to disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isinf
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from qtide.backends.clusters.batch_cluster import BatchCluster, PartitionSync
+from qtide.backends.clusters.cluster import Cluster, KindsCluster
 from qtide.backends.clusters.pretend import pretend
-from qtide.backends.clusters.simulated import BatchCluster, cluster_of
+from qtide.backends.clusters.simulated import cluster_of_kind
 from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.profile import UNTIMED
 from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu
@@ -26,6 +27,7 @@ from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.options import declared
+from qtide.core.resources import WHOLE, Needs, NodeKind
 from qtide.core.values import NullValues
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
@@ -58,6 +60,8 @@ class HybridStep:
     """Duration of the payload in seconds."""
     nodes: int = 1
     """Nodes per task."""
+    needs: Needs = WHOLE
+    """What each task needs of a node."""
 
 
 @dataclass(frozen=True)
@@ -123,23 +127,15 @@ class Simulation:
         self._ended = ended
         self._step = model.delays.step
         self._options = strategy_options(model, setup)
-        parts = model.parts()
-        self._nodes_fail = any(part.losses or part.failures for part in parts)
-        traces: Sequence[Iterable[Trace] | None] = others or [None] * len(parts)
-        self.clusters = [
-            BatchCluster(self.world, part, started, trace, interrupted)
-            if part.is_batch
-            else cluster_of(self.world, part)
-            for part, trace in zip(parts, traces, strict=True)
+        self._nodes_fail = any(part.losses or part.failures for part in model.parts())
+        hooks = BatchHooks(started, interrupted)
+        self.clusters, homes = site_clusters(self.world, model, hooks, others)
+        """One cluster per partition with nodes of its own, or per kind of nodes."""
+        demands = {id(cluster): Demand() for cluster in homes}
+        self._sites = [
+            [Site(self.world, home, qpu, demands[id(home)]) for qpu in self.qpus.all]
+            for home in homes
         ]
-        """One cluster per partition."""
-        self._sites = []
-        for cluster in self.clusters:
-            demand = Demand()
-            self._sites.append([Site(self.world, cluster, qpu, demand) for qpu in self.qpus.all])
-        batches = [each for each in self.clusters if isinstance(each, BatchCluster)]
-        if len(batches) > 1:
-            self.world.beside(PartitionSync(batches))
 
     def run(self, jobs: Iterable[HybridJob]) -> float:
         """Simulate all jobs, sorted by submission; return the time at which the last one ends."""
@@ -197,6 +193,56 @@ class Simulation:
                 await performer.close()
 
 
+@dataclass(frozen=True)
+class BatchHooks:
+    """What to call with other users' jobs that start, and with those that a failure interrupts."""
+
+    started: Started
+    interrupted: Interrupted
+
+
+def site_clusters(
+    world: VirtualWorld,
+    model: SiteModel,
+    hooks: BatchHooks,
+    others: Sequence[Iterable[Trace]] | None,
+) -> tuple[list[Cluster], list[Cluster]]:
+    """Return all clusters of a site, and for each partition the one that its hybrid jobs use."""
+    owners = model.owners()
+    traces = list(
+        others or [part.background.chunks(part.nodes, part.cores) for part in model.parts()]
+    )
+    parts = model.parts()
+
+    def cluster(number: int, part: SiteModel, kind: NodeKind | None = None) -> Cluster:
+        """Make the cluster of a partition, for the jobs of all that share its nodes."""
+        users = [n for n, owner in enumerate(owners) if owner == number]
+        if not part.is_batch and not any(parts[n].is_batch for n in users):
+            return cluster_of_kind(world, part, kind)
+        jobs = merged([traces[n] for n in users])
+        return BatchCluster(world, part, hooks.started, jobs, hooks.interrupted, kind)
+
+    if model.kinds:
+        names = model.names or list(model.kinds)
+        numbers = [names.index(name) for name in model.kinds]
+        pairs = zip(numbers, model.kind_parts(), strict=True)
+        found = [cluster(number, part, kind) for number, (kind, part) in pairs]
+        homes: list[Cluster] = [KindsCluster(found)] * len(owners)
+    else:
+        by_owner = {number: cluster(number, parts[number]) for number in sorted(set(owners))}
+        found, homes = list(by_owner.values()), [by_owner[owner] for owner in owners]
+    PartitionSync(world, found)
+    return found, homes
+
+
+def merged(traces: Sequence[Iterable[Trace]]) -> Iterable[Trace]:
+    """Return the jobs of partitions that share nodes as those of one queue."""
+    if len(traces) < 2:
+        return traces[0] if traces else ()
+    chunks = [chunk for trace in traces for chunk in trace]
+    return Trace.merged(chunks).chunks() if chunks else ()
+
+
 def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
     """Return the strategy's options; those of the setup override those of the site file."""
     known = {each.name: each for each in declared(STRATEGIES.load(setup.strategy).Options)}
@@ -215,7 +261,8 @@ async def program(job: HybridJob) -> None:
     for step in job.steps:
         phases: list[Classical | Quantum] = []
         if step.tasks and step.nodes == 1:
-            phases.append(classical(*(task(work, seconds) for seconds in step.tasks)))
+            phase = classical(*(task(work, seconds) for seconds in step.tasks))
+            phases.append(phase if step.needs == WHOLE else phase.needs(**asdict(step.needs)))
         elif step.tasks:
             on_nodes = (task(shared, seconds).on(step.nodes) for seconds in step.tasks)
             phases.append(classical(*on_nodes))
@@ -263,7 +310,7 @@ class SiteQpus:
             self._shared = SharedQpus(world, model.qpu, model.service, vqpus)
             self.all = self._shared.qpus
         else:
-            self.all = [QueuedQpu(world, vqpus, model.qpu) for _ in range(model.qpu.number)]
+            self.all = [QueuedQpu(world, vqpus, model.qpu, n) for n in range(model.qpu.number)]
         if model.qpu.licences is not None:
             licences = FifoSlots(world, model.qpu.licences)
             for qpu in self.all:
@@ -309,8 +356,8 @@ class SiteQpus:
 class QueuedQpu(MeteredQpu, ModelledQpu):
     """A QPU with its own queue."""
 
-    def __init__(self, world: World, slots: int, model: QpuModel) -> None:
-        super().__init__(world, Bursts(), UNTIMED, slots, model)
+    def __init__(self, world: World, slots: int, model: QpuModel, number: int) -> None:
+        super().__init__(world, Bursts(), UNTIMED, slots, model, number)
         self.meter = IdleMeter(world)
 
     def forget(self, job: JobContext) -> None:
@@ -321,39 +368,3 @@ class QueuedQpu(MeteredQpu, ModelledQpu):
     async def _solve(self, task: EmulatedTask) -> Any:
         with self.meter.working():
             return await super()._solve(task)
-
-
-class PartitionSync:
-    """Keeps the batch systems of several partitions in step in virtual time."""
-
-    def __init__(self, clusters: Sequence[BatchCluster]) -> None:
-        self._clusters = clusters
-        self._granting: BatchCluster | None = None
-
-    def until(self, moment: float) -> float | None:
-        """Return the time of the next grant to a hybrid job, or None if it is after `moment`."""
-        granted = self._first_grant(moment)
-        bound = moment if granted is None else granted
-        for cluster in self._clusters:
-            if not cluster.asks:
-                cluster.until(bound)
-        return granted
-
-    def deliver(self) -> None:
-        """Hand over the nodes of that grant."""
-        assert self._granting is not None
-        self._granting.deliver()
-
-    def _first_grant(self, moment: float) -> float | None:
-        """Advance the partitions in which a hybrid job waits, until the first grant."""
-        asking = [cluster for cluster in self._clusters if cluster.asks]
-        while asking:
-            order = sorted((cluster.upcoming, n) for n, cluster in enumerate(asking))
-            if order[0][0] > moment or isinf(order[0][0]):
-                break
-            self._granting = asking[order[0][1]]
-            limit = min(moment, order[1][0]) if len(order) > 1 else moment
-            granted = self._granting.until(limit)
-            if granted is not None:
-                return granted
-        return None

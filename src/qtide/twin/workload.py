@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from qtide.backends.clusters.simulated import background
-from qtide.backends.models.site_model import Background, Generator, Mix, SiteModel
-from qtide.backends.models.trace import Trace, read_swf
+from qtide.backends.models.background import Background, Generator
+from qtide.backends.models.failures import Failures
+from qtide.backends.models.site_model import Mix, SiteModel
+from qtide.backends.models.trace import Trace
+from qtide.core.resources import WHOLE, Needs
 from qtide.twin.simulation import HybridJob, HybridStep
 
 
@@ -34,16 +36,19 @@ class HybridWorkload:
             replace(part, background=_seeded(part.background, [replication, number]))
             for number, part in enumerate(model.partitions)
         ]
-        failures = model.failures
-        if failures is not None:
-            failures = replace(failures, seed=_mixed([failures.seed, replication, 4]))
+        qpu, service = model.qpu, model.service
+        if service is not None:
+            failures = _failing(service.failures, [replication, 7])
+            service = replace(service, failures=failures)
         return HybridWorkload(
             replace(
                 model,
                 background=_seeded(model.background, [replication]),
                 partitions=tuple(parts),
                 hybrid=replace(model.hybrid, seed=_mixed([model.hybrid.seed, replication, 1])),
-                failures=failures,
+                failures=_failing(model.failures, [replication, 4]),
+                qpu=replace(qpu, failures=_failing(qpu.failures, [replication, 6])),
+                service=service,
             )
         )
 
@@ -94,7 +99,8 @@ class HybridWorkload:
         share = mix.share
         if self.model.partitions and not self.model.partitions[partition].hybrid:
             share = 0.0
-        for number, chunk in enumerate(background(self.model.parts()[partition])):
+        part = self.model.parts()[partition]
+        for number, chunk in enumerate(part.background.chunks(part.nodes, part.cores)):
             if mix.marked:
                 unmarked = np.zeros(len(chunk), dtype=bool)
                 yield chunk, unmarked if chunk.hybrid is None else chunk.hybrid
@@ -117,7 +123,7 @@ def warnings(model: SiteModel) -> list[str]:
 
 def _of_trace(part: SiteModel) -> Iterator[str]:
     file = Path(str(part.background.trace))
-    read = read_swf(file)
+    read = part.background.read(part.cores)
     trace, nodes = read.trace, part.nodes
     if read.bad:
         yield (
@@ -127,8 +133,8 @@ def _of_trace(part: SiteModel) -> Iterator[str]:
     if read.processors and read.nodes and read.processors > read.nodes:
         yield (
             f"{file.name} counts processors ({read.processors:,} on {read.nodes:,} nodes), and "
-            f"each is taken for a node; divide them by {read.processors / read.nodes:g}, or give "
-            f"the site {read.processors:,} nodes"
+            f"each is taken for a node; set background.processors and cores = "
+            f"{read.processors / read.nodes:g}, or give the site {read.processors:,} nodes"
         )
     wide = trace.nodes > nodes
     if wide.any():
@@ -163,10 +169,15 @@ def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed
         on = max(number for number in mix.table if number <= nodes)
         steps.insert(0, HybridStep((mix.table[on] * classical,), nodes=on))
     elif mix.tasks:
-        steps.insert(0, HybridStep(tuple(seconds * classical for seconds in mix.tasks)))
+        tasks = tuple(seconds * classical for seconds in mix.tasks)
+        steps.insert(0, HybridStep(tasks, needs=_needs(mix.needs)))
     if mix.alone:
-        steps.append(HybridStep((mix.alone * classical,)))
+        steps.append(HybridStep((mix.alone * classical,), needs=_needs(mix.alone_needs)))
     return HybridJob(tuple(steps) * mix.rounds, submit, nodes, seed)
+
+
+def _needs(words: str) -> Needs:
+    return Needs.parse(words) if words else WHOLE
 
 
 def _factors(random: Any, variation: float, number: int) -> list[tuple[float, float]]:
@@ -182,6 +193,11 @@ def _seeded(others: Background, more: list[int]) -> Background:
         return others
     seed = _mixed([others.generate.seed, *more])
     return replace(others, generate=replace(others.generate, seed=seed))
+
+
+def _failing(failures: Failures | None, more: list[int]) -> Failures | None:
+    """Return the failures with a new seed."""
+    return failures and replace(failures, seed=_mixed([failures.seed, *more]))
 
 
 def _mixed(seeds: list[int]) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.models.site_model import Failures, QpuModel, Window, read_site
+from qtide.backends.models.failures import Failures, Window
+from qtide.backends.models.site_model import QpuModel, read_site
 from qtide.core.errors import UsageError
 
 FULL = """
@@ -114,7 +115,7 @@ def test_the_files_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         file = tmp_path / f"site-{number}.toml"
         file.write_text(block)
-        assert read_site(file).all_nodes in (64, 56)
+        assert read_site(file).all_nodes in (64, 56, 48, 20)
 
 
 def test_failures_come_at_their_rate_and_by_their_seed() -> None:

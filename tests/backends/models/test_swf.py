@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.models.site_model import Generator
+from qtide.backends.models.background import Generator
 from qtide.backends.models.trace import read_swf, write_swf
 from qtide.core.errors import UsageError
 

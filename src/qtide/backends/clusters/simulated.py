@@ -1,55 +1,46 @@
-"""Clusters in virtual time: nodes with delays and faults, behind their own queue or a batch system.
+"""Clusters in virtual time: nodes with delays and faults, behind a queue of their own.
 
 Tasks are really called, immediately; only their pretended work takes time, on a clock that jumps.
-Behind a batch system, hybrid jobs queue with other users' jobs, which are rows of a trace that the
-scheduler of `qtide.backends.models` processes on its own. Before the clock jumps, the cluster asks
-the scheduler whether a hybrid job gets nodes earlier; one scheduling pass handles all requests of
-the same moment.
+A site with a batch system has a `BatchCluster` (`batch_cluster.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from qtide.backends.clusters.cluster import (
     Cluster,
-    CoAllocatable,
     KindsCluster,
     Node,
     NodeRequest,
     Work,
 )
-from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster, PendingRequest
-from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
+from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster
+from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
-from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
+from qtide.backends.models.failures import Failures, Loss
+from qtide.backends.models.site_model import SUFFIX, Delays, SiteModel, read_site
 from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
-from qtide.core.resources import PLAIN, NodeKind
+from qtide.core.resources import PLAIN, BillingWeights, NodeKind
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
-if TYPE_CHECKING:
-    from qtide.backends.models.batch_queue import Interrupted, Started
-    from qtide.backends.models.trace import Trace
-
 __all__ = [
-    "BatchCluster",
     "Delays",
     "Loss",
     "Simulated",
     "SimulatedCluster",
     "cluster_of",
+    "cluster_of_kind",
     "site_model",
 ]
 
@@ -69,6 +60,7 @@ class SimulatedOptions:
     cores: Annotated[int | None, Option("Cores of a node.  [default: the site's, or 64]")] = None
     gpus: Annotated[int | None, Option("GPUs of a node.  [default: the site's, or 0]")] = None
     kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
+    billing: Annotated[str, CHARGED] = ""
 
 
 class Simulated(ClusterKind):
@@ -79,8 +71,9 @@ class Simulated(ClusterKind):
 
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes."""
+        BillingWeights.parse(setting.options(SimulatedOptions).billing)
         model = site_model(setting)
-        setting.check_nodes(max((each.count for each in model.node_kinds), default=model.nodes))
+        setting.check_nodes(max(kind.count for kind, _ in model.kind_parts()))
 
     def world(self, time_scale: float) -> World:
         """Return a virtual world; the time scale does not apply."""
@@ -92,7 +85,10 @@ class Simulated(ClusterKind):
 
     async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; all nodes exist from the start."""
-        return cluster_of(world, site_model(setting))
+        cluster = cluster_of(world, site_model(setting))
+        if billing := setting.options(SimulatedOptions).billing:
+            cluster.charge(BillingWeights.parse(billing))
+        return cluster
 
 
 def is_site(argument: str) -> bool:
@@ -125,21 +121,24 @@ def site_model(setting: Setting) -> SiteModel:
 def cluster_of(world: World, model: SiteModel) -> Cluster:
     """Create a site's cluster, with nodes of one or several kinds."""
     if not model.kinds:
-        return _of_one_kind(world, model)
-    if model.is_batch:
-        raise UsageError("a simulated site with a batch system has nodes of one kind: drop kinds")
-    return KindsCluster(
-        [
-            _of_one_kind(world, replace(model, nodes=each.count, kinds=()), each)
-            for each in model.node_kinds
-        ]
-    )
-
-
-def _of_one_kind(world: World, model: SiteModel, kind: NodeKind | None = None) -> SimulatedCluster:
-    """Create a cluster with its own queue or with a batch system."""
+        return cluster_of_kind(world, model)
+    clusters = [cluster_of_kind(world, part, kind) for kind, part in model.kind_parts()]
     if model.is_batch and isinstance(world, VirtualWorld):
-        return BatchCluster(world, model)
+        from qtide.backends.clusters.batch_cluster import PartitionSync
+
+        PartitionSync(world, clusters)
+    return KindsCluster(clusters)
+
+
+def cluster_of_kind(
+    world: World, model: SiteModel, kind: NodeKind | None = None
+) -> SimulatedCluster:
+    """Create a cluster of equal nodes, with its own queue or with a batch system."""
+    if model.is_batch and isinstance(world, VirtualWorld):
+        # imported late: numpy and numba take a second to load, and most runs have no batch system
+        from qtide.backends.clusters.batch_cluster import BatchCluster
+
+        return BatchCluster(world, model, kind=kind)
     cluster = SimulatedCluster(
         world,
         model.nodes,
@@ -338,193 +337,3 @@ def _call(work: Work, node: str) -> tuple[Any, Exception | None, float | None]:
         except Exception as error:
             result, failure = None, error
     return result, failure, sum(pretended) if pretended else None
-
-
-class BatchCluster(SimulatedCluster):
-    """A simulated cluster whose nodes are behind a batch system's queue."""
-
-    def __init__(
-        self,
-        world: VirtualWorld,
-        model: SiteModel,
-        started: Started = lambda *_: None,
-        trace: Iterable[Trace] | None = None,
-        interrupted: Interrupted = lambda *_: None,
-    ) -> None:
-        # imported late: numpy and numba take a second to load, and most runs have no batch system
-        from qtide.backends.models.batch_queue import BatchQueue
-
-        failures = model.failures
-        super().__init__(
-            world, model.nodes, model.delays, model.losses, failures=failures, kind=model.kind
-        )
-        trace = background(model) if trace is None else trace
-        backfill = model.scheduler == "easy"
-        self.batch = BatchQueue(
-            model.nodes, trace, started, backfill=backfill, interrupted=interrupted
-        )
-        self._chance = Random(0 if failures is None else failures.seed)
-        """Decides whether a failing node is free or belongs to a background job."""
-        self._limit = model.limit
-        self._asking: dict[int, PendingRequest] = {}
-        self._slots: dict[str, int] = {}
-        """The slot that holds each granted node."""
-        self._granted: dict[int, float] = {}
-        self._impatient: list[PendingRequest] = []
-        self._held: dict[CoAllocatable, deque[int]] = {}
-        """For each QPU, the slots of requests that also wait for it, in order of arrival."""
-        world.beside(self)
-
-    @property
-    def asks(self) -> bool:
-        """Whether a hybrid job waits for nodes."""
-        return bool(self._asking)
-
-    @property
-    def upcoming(self) -> float:
-        """Time of the next event; now if a request has run out of patience."""
-        return self.world.now() if self._impatient else self.batch.upcoming()
-
-    def until(self, moment: float) -> float | None:
-        """Time of the next answer to a hybrid job, if it comes no later than `moment`."""
-        if moment < self.batch.quiet_until and not self._impatient:
-            return None
-        now = self.world.now()
-        self._granted = self.batch.advance(now if self._impatient else moment)
-        if not self._granted and self._impatient:
-            return now
-        return next(iter(self._granted.values()), None)
-
-    def deliver(self) -> None:
-        """Hand over granted nodes; a request whose QPU is not available lets others pass."""
-        lacking = []
-        for slot in self._granted:
-            pending = self._asking[slot]
-            wanted = pending.request.co_allocate
-            taken = wanted.take(pending.request.job) if wanted else None
-            if wanted is not None and taken is None:
-                lacking.append((slot, wanted))
-            else:
-                del self._asking[slot]
-                self._hand_over(slot, pending, taken)
-        for slot, wanted in reversed(lacking):
-            self.batch.hold(slot, self.world.now())
-            self._held.setdefault(wanted, deque()).appendleft(slot)
-        if not self._granted:
-            self._end_impatient()
-
-    def expected_wait(self, nodes: int) -> float:
-        """Only the latency if nobody waits and enough nodes are free, otherwise the forecast."""
-        if not self.batch.queued and self.batch.free >= nodes:
-            return self._latency
-        return max(self._latency, self._waits.expected())
-
-    async def queue_up(self, request: NodeRequest) -> FifoAllocation:
-        """Wait in the batch system's queue."""
-        if request.least is not None:
-            request = replace(request)  # a copy, as it may settle for fewer nodes
-        pending = PendingRequest(request, self.world.future())
-        held = self._held.get(request.co_allocate) if request.co_allocate else None
-        slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))
-        self._asking[slot] = pending
-        if held:
-            held.append(slot)
-        alarm = None
-        if request.least is not None:
-            alarm = self.world.alarm(request.patience, lambda: self._accept_fewer(pending))
-        return await self._grant_of(pending, alarm)
-
-    def take_back(self, name: str) -> None:
-        """Return a hybrid job's node to the batch system after the turnaround."""
-        slot = self._slots.pop(name, None)
-        if slot is None:  # the node was lost and has recovered
-            self.batch.resize(1, self.world.now())
-            self._free.append(name)
-        else:
-            self.after_turnaround(name, lambda: self._give_back(slot, name))
-
-    def lose(self, name: str) -> None:
-        """Remove a dead node: one of a hybrid job, a free one, or one of a background job."""
-        now, unnamed = self.world.now(), len(self._free)
-        super().lose(name)
-        if name in self._slots:
-            return
-        if self._chance.random() * unnamed >= self.batch.free:
-            self.batch.interrupt(self._chance.random(), now)
-        self.batch.resize(-1, now)
-
-    def _give_back(self, slot: int, name: str) -> None:
-        self._free.append(name)
-        self.batch.give_back(slot, 1, self.world.now())
-
-    def _hand_over(self, slot: int, pending: PendingRequest, taken: object) -> None:
-        nodes = pending.request.nodes
-        if pending.answer.done():  # the requester was cancelled at this very moment
-            self.batch.give_back(slot, nodes, self.world.now())
-            return
-        self._answer(pending, nodes, taken)
-        for node in pending.answer.result().nodes:
-            self._slots[node.name] = slot
-
-    def _serve(self) -> None:
-        """Do nothing: the pass at the end of the moment grants nodes."""
-
-    def _watch(self, wanted: CoAllocatable | None) -> None:
-        if wanted is not None and wanted not in self._watched:
-            self._watched.add(wanted)
-            wanted.watch(lambda: self._look_again(wanted))
-
-    def _look_again(self, wanted: CoAllocatable) -> None:
-        """Reconsider the first request that waits for a QPU that may be free now."""
-        if held := self._held.get(wanted):
-            self.batch.look_again(held.popleft(), self.world.now())
-
-    def _accept_fewer(self, pending: PendingRequest) -> None:
-        """Let an impatient request take the nodes that are free, if the scheduler allows it."""
-        slot = self._slot_of(pending)
-        if slot is None:
-            return
-        nodes = min(self.batch.free, pending.request.nodes)
-        if nodes >= max(1, pending.request.least or 0):
-            pending.request.nodes = nodes
-            self.batch.look_again(slot, self.world.now(), nodes)
-        if pending.request.least == 0:
-            self._impatient.append(pending)
-
-    def _end_impatient(self) -> None:
-        """Answer impatient requests that need no nodes with an empty allocation."""
-        impatient, self._impatient = self._impatient, []
-        for pending in impatient:
-            if self._withdrawn(pending):
-                pending.answer.set_result(FifoAllocation(self, pending.request.job, []))
-
-    def _withdrawn(self, pending: PendingRequest) -> bool:
-        slot = self._slot_of(pending)
-        if slot is not None:
-            del self._asking[slot]
-            self.batch.withdraw(slot, self.world.now())
-            self._stop_holding(slot, pending.request.co_allocate)
-        return slot is not None
-
-    def _stop_holding(self, slot: int, wanted: CoAllocatable | None) -> None:
-        """Drop a withdrawn request; if it was not held, its QPU may be free for the next one."""
-        held = self._held.get(wanted) if wanted else None
-        if held and slot in held:
-            held.remove(slot)
-        elif wanted is not None:
-            self._look_again(wanted)
-
-    def _slot_of(self, pending: PendingRequest) -> int | None:
-        return next((slot for slot, each in self._asking.items() if each is pending), None)
-
-
-def background(model: SiteModel) -> Iterable[Trace]:
-    """The jobs of other users that fit on the cluster."""
-    if model.background.trace is not None:
-        from qtide.backends.models.trace import read_swf  # imported late, as it loads numpy
-
-        trace = read_swf(Path(model.background.trace)).trace
-        return trace.fitting(model.nodes).chunks()
-    if model.background.generate is not None:
-        return (chunk.fitting(model.nodes) for chunk in model.background.generate.chunks())
-    return ()

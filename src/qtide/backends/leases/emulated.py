@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any
 
 from qtide.backends.devices.device import Device, DeviceAway, WorkerLost
@@ -219,14 +220,23 @@ class ModelledQpu(EmulatedQpu):
     """An emulated QPU with a site model's delays."""
 
     def __init__(
-        self, world: World, device: Device, profile: Profile, slots: int, model: QpuModel
+        self,
+        world: World,
+        device: Device,
+        profile: Profile,
+        slots: int,
+        model: QpuModel,
+        number: int = 0,
     ) -> None:
+        """`number` tells the QPUs of a site apart: each fails at times of its own."""
         super().__init__(world, device, profile, slots)
         self.model = model
+        self._number = number
+        self._outages = model.failures.outages(number) if model.failures else None
 
     def renewed(self, slots: int) -> ModelledQpu:
         """The same device with its own new queue and leases."""
-        return ModelledQpu(self.world, self.device, self.profile, slots, self.model)
+        return ModelledQpu(self.world, self.device, self.profile, slots, self.model, self._number)
 
     async def serve(self, task: EmulatedTask) -> Any:
         """Offload the payload first, then queue it; others may get ahead in the meantime."""
@@ -256,12 +266,25 @@ class ModelledQpu(EmulatedQpu):
         return len(self._queue) if self.model.order == "arrival" else super()._place(task)
 
     async def _ready(self, payload: Payload) -> None:
-        """Wait until a calibration or maintenance window is over."""
+        """Wait until a calibration or maintenance window, or a repair, is over."""
+        while True:
+            now = self.world.now()
+            back = self.model.back(now)
+            repaired = self._outages.end(now) if self._outages else now
+            if max(back, repaired) <= now:
+                return
+            why = "repair" if repaired > back else "maintenance"
+            with payload.job.ledger.span("wait", "qpu", why):
+                await self.world.sleep(max(back, repaired) - now)
+
+    async def _solve(self, task: EmulatedTask) -> Any:
+        """Return the answer, unless the device fails meanwhile."""
         now = self.world.now()
-        back = self.model.back(now)
-        if back > now:
-            with payload.job.ledger.span("wait", "qpu", "maintenance"):
-                await self.world.sleep(back - now)
+        failure = self._outages.begin(now) if self._outages else inf
+        if now + self.duration(task) <= failure:
+            return await super()._solve(task)
+        await self.world.sleep(failure - now)
+        raise QpuFailed(f"the {self.profile.name} QPU failed while it ran a payload")
 
 
 async def offloaded(world: World, model: QpuModel, job: JobContext) -> None:

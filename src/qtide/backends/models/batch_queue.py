@@ -41,10 +41,10 @@ class BatchQueue:
         self._started = started
         self._interrupted = interrupted
         self._numbered = 0
-        self._clock = np.zeros(2)  # the current time, and the time of the next event
+        self._clock = np.zeros(kernel.SHADOW + 1)
         self.quiet_until = -inf
         """Time before which nothing happens unless a hybrid job changes something."""
-        self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
+        self._counts = np.zeros(kernel.EXTRA + 1, dtype=np.int64)
         self._counts[kernel.FREE] = nodes
         self._counts[kernel.EASY] = backfill
         self._rows = np.zeros((0, 6))
@@ -71,7 +71,7 @@ class BatchQueue:
     @property
     def now(self) -> float:
         """Time of the last event."""
-        return float(self._clock[0])
+        return float(self._clock[kernel.NOW])
 
     def advance(self, until: float = inf) -> dict[int, float]:
         """Process events up to `until` or the first grant; return granted slots and their times.
@@ -88,7 +88,7 @@ class BatchQueue:
             elif why == kernel.MORE:
                 self._feed()
             elif why == kernel.DONE:
-                self.quiet_until = float(self._clock[1])
+                self.quiet_until = float(self._clock[kernel.NEXT])
                 break
         return granted
 
@@ -150,7 +150,7 @@ class BatchQueue:
 
     def _stir(self, now: float) -> None:
         """Request a scheduling pass at the end of this moment, as something has changed."""
-        self._clock[0] = now
+        self._clock[kernel.NOW] = now
         self._counts[kernel.CHANGED] = 1
         self.quiet_until = -inf
 

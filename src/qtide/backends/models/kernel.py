@@ -6,7 +6,8 @@ starts jobs from the head of the queue until one does not fit. This blocked job 
 at the shadow time: the earliest time at which enough nodes should be free, by the time limits of
 the running jobs (jobs that should end at exactly that time count as ended). Later jobs start, in
 queue order, if they fit now and either should end by the shadow time or need no more than the
-nodes that are spare then. FIFO starts none of them.
+nodes that are spare then. FIFO starts none of them. If nothing but submissions happened since the
+last pass, only the new jobs can start, so a pass looks at them alone.
 
 A job waits or runs in a slot. Arrays are named after the columns that they hold.
 """
@@ -39,15 +40,19 @@ NODES, JOB, STATE, KIND, USER = range(5)
 # states and kinds of slots
 WAITING, HELD, RUNNING = range(3)
 BACKGROUND, HYBRID = range(2)
-# the numbers in `counts`
+# the numbers in `counts`; the last two are what the last pass left: whether a job is blocked, and
+# the nodes that are spare at its shadow time
 FREE, QUEUED, RUNS, ENDS, ROW, ROWS, LAST, SPARE, CHANGED, STARTED, EASY, GRANTED = range(12)
+BLOCKED, EXTRA = 12, 13
+# the numbers in `clock`: the current time, that of the next event, the blocked job's shadow time
+NOW, NEXT, SHADOW = range(3)
 # why `advance` returns: nothing more is due; the caller must read the starts; more slots are
 # needed; more rows of the trace are needed; a hybrid job got its nodes
 DONE, FULL, GROW, MORE, GRANT = range(5)
 
 
 @compiled
-def advance(  # noqa: C901 - one loop, compiled
+def advance(  # noqa: C901, PLR0912 - one loop, compiled
     until: float,
     clock: Array,
     counts: Array,
@@ -67,7 +72,7 @@ def advance(  # noqa: C901 - one loop, compiled
             if counts[STARTED] + counts[QUEUED] > len(out):
                 return FULL
             times, ends = slot_times, end_times
-            _pass(clock[0], counts, times, slot_counts, queue, expected, ends, end_slots, out)
+            _pass(clock, counts, times, slot_counts, queue, expected, ends, end_slots, out)
             if counts[GRANTED]:
                 return GRANT
         if counts[ROW] == counts[ROWS] and not counts[LAST]:
@@ -75,7 +80,7 @@ def advance(  # noqa: C901 - one loop, compiled
         moment = end_times[0] if counts[ENDS] else np.inf
         if counts[ROW] < counts[ROWS] and rows[counts[ROW], 0] < moment:
             moment = rows[counts[ROW], 0]
-        clock[1] = moment
+        clock[NEXT] = moment
         if moment > until or moment == np.inf:
             return DONE
         after = counts[ROW]
@@ -85,7 +90,7 @@ def advance(  # noqa: C901 - one loop, compiled
             return MORE  # rows of one moment must stay together
         if after - counts[ROW] > counts[SPARE]:
             return GROW
-        clock[0] = moment
+        clock[NOW] = moment
         while counts[ENDS] and end_times[0] <= moment:
             slot = _pop(counts, end_times, end_slots)
             counts[FREE] += slot_counts[slot, NODES]
@@ -93,6 +98,7 @@ def advance(  # noqa: C901 - one loop, compiled
             spare[counts[SPARE]] = slot
             counts[SPARE] += 1
             counts[CHANGED] = 1
+        known = counts[CHANGED] == 0 and counts[BLOCKED] == 1 and clock[SHADOW] > moment
         for row in range(counts[ROW], after):
             slot = enter(counts, spare, queue)
             slot_times[slot, SUBMIT] = rows[row, 0]
@@ -103,7 +109,12 @@ def advance(  # noqa: C901 - one loop, compiled
             slot_counts[slot, STATE] = WAITING
             slot_counts[slot, KIND] = BACKGROUND
             slot_counts[slot, USER] = int(rows[row, 5])
+        new = after - counts[ROW]
         counts[ROW] = after
+        if known and counts[STARTED] + new <= len(out):
+            counts[CHANGED] = 0
+            times, ends = slot_times, end_times
+            _new(new, clock, counts, times, slot_counts, queue, expected, ends, end_slots, out)
 
 
 @compiled
@@ -118,8 +129,40 @@ def enter(counts: Array, spare: Array, queue: Array) -> int:
 
 
 @compiled
+def _new(
+    new: int,
+    clock: Array,
+    counts: Array,
+    slot_times: Array,
+    slot_counts: Array,
+    queue: Array,
+    expected: Array,
+    end_times: Array,
+    end_slots: Array,
+    out: Array,
+) -> None:
+    """Start those of the `new` last jobs of the queue that may pass the blocked one."""
+    if counts[EASY] == 0:
+        return
+    now, queued = clock[NOW], counts[QUEUED]
+    kept = queued - new
+    for place in range(queued - new, queued):
+        slot = queue[place]
+        nodes = slot_counts[slot, NODES]
+        in_time = now + slot_times[slot, LIMIT] <= clock[SHADOW]
+        if nodes <= counts[FREE] and (in_time or nodes <= counts[EXTRA]):
+            if not in_time:
+                counts[EXTRA] -= nodes
+            _start(slot, now, counts, slot_times, slot_counts, expected, end_times, end_slots, out)
+        else:
+            queue[kept] = slot
+            kept += 1
+    counts[QUEUED] = kept
+
+
+@compiled
 def _pass(
-    now: float,
+    clock: Array,
     counts: Array,
     slot_times: Array,
     slot_counts: Array,
@@ -130,10 +173,10 @@ def _pass(
     out: Array,
 ) -> None:
     """Run one scheduling pass."""
-    counts[CHANGED] = 0
+    counts[CHANGED] = counts[BLOCKED] = 0
     if counts[FREE] == 0:
         return
-    blocked, shadow, extra, kept = False, 0.0, 0, 0
+    now, blocked, shadow, extra, kept = clock[NOW], False, 0.0, 0, 0
     queued = counts[QUEUED]
     for place in range(queued):
         slot = queue[place]
@@ -161,6 +204,7 @@ def _pass(
                 kept = queued
             break
     counts[QUEUED] = kept
+    counts[BLOCKED], counts[EXTRA], clock[SHADOW] = blocked, extra, shadow
 
 
 @compiled

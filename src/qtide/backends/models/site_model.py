@@ -1,94 +1,30 @@
 """A site as described by a file: nodes, delays, failures, QPUs, service and jobs.
 
-Unknown keys and infinite numbers in a site file are errors. numpy and the modules for job traces
-are imported only to generate jobs, as most runs that read a site file need neither.
+Unknown keys and infinite numbers in a site file are errors.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import floor, log, sqrt
+from math import log, sqrt
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from qtide.backends.models.background import Background
+from qtide.backends.models.failures import STRICT, Failures, Loss, Window
 from qtide.core.errors import UsageError
-from qtide.core.resources import PLAIN, NodeKind, size_in_bytes
-
-if TYPE_CHECKING:
-    from numpy.random import Generator as NumpyRandom
-
-    from qtide.backends.models.trace import Trace
-
-STRICT = {"extra": "forbid", "allow_inf_nan": False}
-"""Pydantic configuration of every part of a site."""
+from qtide.core.metrics import Metrics
+from qtide.core.resources import PLAIN, WHOLE, Needs, NodeKind, size_in_bytes
 
 SUFFIX = ".toml"
 Seconds = Annotated[float, Ge(0)]
 Scheduler = Literal["fifo", "easy"]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Loss of a node at second `at`; it recovers after `back` seconds, or never if None.
-
-    With `answers`, its task continues and answers too late, as on a node that was only cut off.
-    """
-
-    at: Annotated[float, Ge(0)]
-    node: str
-    back: float | None = None
-    answers: bool = False
-
-    __pydantic_config__ = STRICT
-
-
-@dataclass(frozen=True)
-class Failures:
-    """Random node failures, with exponential times between failures and until recovery."""
-
-    every: Annotated[float, Gt(0)]
-    """Mean seconds from one failure of a node to its next."""
-    back: Annotated[float, Gt(0)] = 3600.0
-    """Mean seconds until a failed node recovers."""
-    seed: int = 0
-
-    __pydantic_config__ = STRICT
-
-    def losses(self, nodes: Sequence[str]) -> Iterator[Loss]:
-        """Endless stream of node failures; those of a node that is already down have no effect."""
-        random, at = Random(self.seed), 0.0
-        while True:
-            at += random.expovariate(len(nodes) / self.every)
-            yield Loss(at, random.choice(nodes), random.expovariate(1 / self.back))
-
-
-@dataclass(frozen=True)
-class Window:
-    """A calibration or maintenance window: no payload starts for `lasts` seconds from `at`."""
-
-    at: Seconds
-    lasts: Annotated[float, Gt(0)]
-    every: Annotated[float, Gt(0)] | None = None
-    """Seconds from one window's start to the next; None if it does not recur."""
-
-    __pydantic_config__ = STRICT
-
-    def __post_init__(self) -> None:
-        if self.every is not None and self.lasts >= self.every:
-            raise ValueError("a window has to last less than the time from one to the next")
-
-    def end(self, now: float) -> float:
-        """End of the window that contains `now`; `now` itself if there is none."""
-        if now < self.at:
-            return now
-        times = floor((now - self.at) / self.every) if self.every else 0
-        return max(now, self.at + times * (self.every or 0.0) + self.lasts)
 
 
 @dataclass(frozen=True)
@@ -111,6 +47,8 @@ class QpuModel:
     order: Literal["jobs", "arrival"] = "jobs"
     """Without the service: whether payloads run in order of their jobs or of their own arrival."""
     windows: tuple[Window, ...] = ()
+    failures: Failures | None = None
+    """Random failures of each QPU: the payload on it is lost, and no other starts until repair."""
 
     __pydantic_config__ = STRICT
 
@@ -146,6 +84,8 @@ class ServiceModel:
     """Seconds for a write to the store."""
     half_life: Annotated[float, Gt(0)] = 86_400.0
     """Half-life of usage for fair share, in seconds."""
+    failures: Failures | None = None
+    """Random failures of the service: queued payloads wait, those on a device start again."""
 
     __pydantic_config__ = STRICT
 
@@ -171,6 +111,10 @@ class Mix:
     """Instead of `tasks`: seconds of one task by its number of nodes."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
+    needs: str = ""
+    """What each of the parallel tasks needs, as in "cores=4,gpus=1"; if empty, a whole node."""
+    alone_needs: str = ""
+    """What the single task needs."""
     variation: Seconds = 0.0
     """Coefficient of variation of each job's durations."""
     users: Annotated[int, Ge(1)] = 50
@@ -178,6 +122,26 @@ class Mix:
     seed: int = 0
 
     __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        for words in filter(None, (self.needs, self.alone_needs)):
+            Needs.parse(words)
+
+
+@dataclass(frozen=True)
+class Billing:
+    """What the site charges: weights of what a job holds, by the second, as billing units."""
+
+    node: Seconds = 1.0
+    core: Seconds = 0.0
+    gpu: Seconds = 0.0
+
+    __pydantic_config__ = STRICT
+
+    def charge(self, metrics: Metrics) -> float:
+        """Billing units of a job, times seconds."""
+        charged = self.node * metrics.nodes_held
+        return charged + self.core * metrics.cores_held + self.gpu * metrics.gpus_held
 
 
 @dataclass(frozen=True)
@@ -215,97 +179,19 @@ class Power:
     __pydantic_config__ = STRICT
 
 
-DAY, WEEK = 86_400.0, 604_800.0
-HOURS = (4, 3, 3, 2, 2, 2, 3, 5, 8, 11, 13, 13, 12, 13, 14, 14, 13, 11, 9, 8, 7, 6, 5, 5)
-"""Relative number of jobs submitted in each hour of a day."""
-DAYS = (1.15, 1.2, 1.2, 1.15, 1.1, 0.6, 0.6)
-"""Relative number of jobs submitted on each day of a week, from Monday."""
-
-Positive = Annotated[float, Gt(0)]
-
-
-@dataclass(frozen=True)
-class Generator:
-    """Random generator of other users' jobs."""
-
-    jobs: Annotated[int, Ge(0)] = 1000
-    days: Positive = 7.0
-    """Days over which the jobs are submitted."""
-    largest: Annotated[int, Ge(1)] = 64
-    """Maximum number of nodes of a job."""
-    smaller: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """Probability of each doubling of a job's nodes; smaller values give smaller jobs."""
-    mean_run: Positive = 3600.0
-    spread_run: Positive = 1.5
-    """Standard deviation of the logarithm of the run time."""
-    longest: Positive = DAY
-    users: Annotated[int, Ge(1)] = 50
-    seed: int = 0
-
-    __pydantic_config__ = STRICT
-
-    def chunks(self, size: int = 65_536) -> Iterator[Trace]:
-        """Generate the jobs in chunks, in order of submission; reproducible by the seed."""
-        import numpy as np
-
-        random = np.random.default_rng([self.seed, self.jobs])
-        last = 0.0
-        for start in range(0, self.jobs, size):
-            number = min(size, self.jobs - start)
-            work = last + np.cumsum(random.exponential(1.0, number))
-            last = float(work[-1])
-            yield self._jobs(random, _by_calendar(work / self.jobs * self.days))
-
-    def trace(self) -> Trace:
-        """All jobs at once."""
-        from qtide.backends.models.trace import Trace
-
-        return next(self.chunks(max(1, self.jobs)), Trace.of([]))
-
-    def _jobs(self, random: NumpyRandom, submit: Any) -> Trace:
-        import numpy as np
-
-        from qtide.backends.models.trace import Trace
-
-        number = len(submit)
-        mean = np.log(self.mean_run) - self.spread_run**2 / 2
-        run = np.clip(random.lognormal(mean, self.spread_run, number), 1.0, self.longest)
-        limit = np.ceil(run * random.choice([1, 1.5, 2, 4, 10], number) / 600) * 600
-        user = np.minimum(random.zipf(1.5, number), self.users)
-        sizes = 2.0 ** np.minimum(random.geometric(1 - self.smaller, number) - 1, 40)
-        odd = random.random(number) < 0.25
-        sizes[odd] = np.ceil(sizes[odd] * random.uniform(0.5, 1.0, int(odd.sum())))
-        nodes = np.minimum(sizes, self.largest).astype(np.int64)
-        return Trace(submit, nodes, run, limit, user)
-
-
-def _by_calendar(days: Any) -> Any:
-    """Convert evenly spread days to submission times in seconds, weighted by hour and weekday."""
-    import numpy as np
-
-    hours = np.concatenate([np.array(HOURS) * weight for weight in DAYS])
-    edges = np.concatenate([[0.0], np.cumsum(hours / hours.sum())])
-    weeks = days / 7
-    whole = np.floor(weeks)
-    return (whole + np.interp(weeks - whole, edges, np.linspace(0, 1, len(edges)))) * WEEK
-
-
-@dataclass(frozen=True)
-class Background:
-    """Other users' jobs: a trace in the Standard Workload Format, or generated ones."""
-
-    trace: str | None = None
-    generate: Generator | None = None
-
-    __pydantic_config__ = STRICT
-
-
 @dataclass(frozen=True)
 class Partition:
     """Nodes with their own queue and their own background jobs; partitions share the QPUs."""
 
     name: str
     nodes: Annotated[int, Ge(1)]
+    """Its nodes; with `shares`, the most nodes of one of its jobs."""
+    shares: str | None = None
+    """Another partition whose nodes and queue it uses."""
+    cores: Annotated[int, Ge(1)] | None = None
+    """Cores of a node; those of the site if None, as for `gpus` and `memory`."""
+    gpus: Annotated[int, Ge(0)] | None = None
+    memory: str | None = None
     scheduler: Scheduler | None = None
     """The site's scheduler if None."""
     limit: Annotated[float, Gt(0)] | None = None
@@ -328,7 +214,9 @@ class SiteModel:
     memory: str | None = None
     """Memory of a node, as in "256 GB"; if not said, it limits nothing."""
     kinds: tuple[str, ...] = ()
-    """Nodes of several kinds, such as "gpu:2,cores=8,gpus=4"; if any, they replace the nodes."""
+    """Nodes of several kinds, such as "gpu:2,cores=8,gpus=4", or the names of partitions, each of
+    which is then a kind; if any, a hybrid job may hold nodes of all of them."""
+    billing: Billing = Billing()
     scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
     """Time limit of hybrid jobs' requests, which the scheduler uses for planning."""
@@ -357,48 +245,81 @@ class SiteModel:
     def __post_init__(self) -> None:
         if self.memory is not None:
             size_in_bytes(self.memory)
-        NodeKind.parse_all(self.kinds)
-
-    @property
-    def node_kinds(self) -> list[NodeKind]:
-        """The kinds of its nodes, if it has several."""
-        return NodeKind.parse_all(self.kinds)
+        if not self.partitions:
+            NodeKind.parse_all(self.kinds)
 
     @property
     def kind(self) -> NodeKind:
-        """What a node has."""
+        """What a node has, if all are alike."""
         memory = None if self.memory is None else size_in_bytes(self.memory)
         return NodeKind(PLAIN, self.nodes, self.cores, self.gpus, memory)
+
+    def kind_parts(self) -> list[tuple[NodeKind, SiteModel]]:
+        """The kinds of nodes that a hybrid job may hold, each with its queue as a separate site.
+
+        The background's jobs run on the first kind, unless partitions have their own.
+        """
+        if not self.kinds:
+            return [(self.kind, self)]
+        if self.partitions:
+            parts = [(name, self.part(name)) for name in self.kinds]
+            return [(replace(part.kind, name=name), part) for name, part in parts]
+        found: list[tuple[NodeKind, SiteModel]] = []
+        for kind in NodeKind.parse_all(self.kinds):
+            part = replace(self, nodes=kind.count, cores=kind.cores, gpus=kind.gpus, kinds=())
+            found.append((kind, replace(part, background=Background()) if found else part))
+        return found
 
     def parts(self) -> tuple[SiteModel, ...]:
         """Each partition as a separate site; the site itself if it has none."""
         return tuple(self._part(each) for each in self.partitions) or (self,)
 
+    def owners(self) -> list[int]:
+        """For each partition, the number of the one whose nodes it uses: mostly its own."""
+        numbers = [self.names.index(each.shares or each.name) for each in self.partitions]
+        return numbers or [0]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the partitions."""
+        return [each.name for each in self.partitions]
+
     @property
     def all_nodes(self) -> int:
         """Total number of nodes in all partitions."""
-        return sum(part.nodes for part in self.parts())
+        if not self.partitions:
+            return sum(kind.count for kind, _ in self.kind_parts())
+        return sum(each.nodes for each in self.partitions if each.shares is None)
 
     def part(self, name: str) -> SiteModel:
-        """The named partition as a site; the first one if the name is empty."""
-        names = [each.name for each in self.partitions]
+        """The named partition as a site; if the name is empty, what a hybrid job usually gets."""
         if not name:
-            return self.parts()[0]
-        if name not in names:
-            known = ", ".join(names) or "none"
+            return self if self.kinds else self.parts()[0]
+        if name not in self.names:
+            known = ", ".join(self.names) or "none"
             raise UsageError(f"the site has no partition {name!r}; it has: {known}")
-        return self.parts()[names.index(name)]
+        return self.parts()[self.names.index(name)]
 
     def _part(self, part: Partition) -> SiteModel:
         return replace(
             self,
             nodes=part.nodes,
+            cores=part.cores or self.cores,
+            gpus=self.gpus if part.gpus is None else part.gpus,
+            memory=part.memory or self.memory,
             scheduler=part.scheduler or self.scheduler,
             limit=part.limit or self.limit,
             background=part.background,
             losses=part.losses,
+            kinds=(),
             partitions=(),
         )
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether nodes, QPUs or the service fail at random."""
+        of_service = None if self.service is None else self.service.failures
+        return any((self.failures, self.qpu.failures, of_service))
 
     def queue_wait(self, nodes: int) -> float:
         """Seconds in the queue for a request after which the job holds `nodes` nodes."""
@@ -408,8 +329,9 @@ class SiteModel:
     @property
     def is_batch(self) -> bool:
         """Whether background jobs or backfilling require a batch system's queue."""
-        others = self.background.trace is not None or self.background.generate is not None
-        return others or self.scheduler == "easy"
+        if self.partitions:
+            return any(part.is_batch for part in self.parts())
+        return bool(self.background) or self.scheduler == "easy"
 
 
 def read_site(file: Path) -> SiteModel:
@@ -461,6 +383,8 @@ def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
     yield from _of_partitions(model, table)
     yield from _of_background("background", model.background)
     yield from _of_losses("losses", model.losses, model.nodes)
+    if model.losses and model.kinds:
+        yield "losses: they name nodes of a site with one kind; remove them, or use failures"
     if model.waits and any(part.is_batch for part in model.parts()):
         yield "waits: the site has a queue of its own (scheduler, background); remove them, or it"
     for part in model.partitions:
@@ -480,6 +404,27 @@ def _of_partitions(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
             yield f"{key}: each of the partitions has its own; remove it here"
     if names and not sum(part.hybrid for part in model.partitions):
         yield "partitions: no hybrid job comes to any of them; give one a hybrid above 0"
+    owners = {part.name: part.nodes for part in model.partitions if part.shares is None}
+    for part in model.partitions:
+        yield from _of_sharing(part, owners)
+    for name in model.kinds if names else ():
+        if name not in owners:
+            yield f"kinds: {name!r} is not a partition with nodes of its own; name partitions"
+
+
+def _of_sharing(part: Partition, owners: Mapping[str, int]) -> Iterator[str]:
+    """Mistakes of a partition that uses the nodes of another one."""
+    place, owner = f"partitions.{part.name}", part.shares
+    if owner is None:
+        return
+    if owner not in owners:
+        known = ", ".join(owners) or "none"
+        yield f"{place}.shares: {owner!r} has no nodes of its own; name one that has: {known}"
+    elif part.nodes > owners[owner]:
+        yield f"{place}.nodes: {owner}, whose nodes it shares, has {owners[owner]}"
+    for key in ("scheduler", "limit", "cores", "gpus", "memory", "losses"):
+        if getattr(part, key):
+            yield f"{place}.{key}: {owner}, whose nodes it shares, says that; remove it here"
 
 
 def _of_background(place: str, background: Background) -> Iterator[str]:
@@ -499,14 +444,19 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     parts = zip(model.parts(), model.partitions, strict=False)
     homes = [home for home, part in parts if part.hybrid] or [model]
     least = min(home.nodes for home in homes)
+    if model.kinds and not model.partitions:
+        least = min(kind.count for kind, _ in model.kind_parts())
     if mix.nodes > least and not (mix.share or mix.marked):
         yield f"hybrid.nodes: a job of {mix.nodes} nodes does not fit on {least}; ask for fewer"
     if mix.share and mix.marked:
         yield "hybrid: its jobs are a share of the background or marked in it, not both; remove one"
     if mix.marked and not all(home.background.trace for home in homes):
         yield "hybrid.marked: there is no trace that could mark jobs; add background.trace"
-    if mix.share and not all(_has_jobs(home.background) for home in homes):
+    if mix.share and not all(home.background for home in homes):
         yield "hybrid.share: there are no background jobs to take it from; add [background]"
+    yield from _of_needs(model)
+    if mix.table and (mix.needs or mix.alone_needs):
+        yield "hybrid.table: its task takes whole nodes; remove needs, or the table"
     if mix.table and 1 not in mix.table:
         yield "hybrid.table: it has to say how long one node takes; add an entry for 1"
     if model.service is not None and mix.quantum > model.service.limit:
@@ -514,5 +464,14 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
         yield f"hybrid.quantum: {mix.quantum:g} s are more than the service's limit of {limit:g} s"
 
 
-def _has_jobs(background: Background) -> bool:
-    return background.trace is not None or background.generate is not None
+def _of_needs(model: SiteModel) -> Iterator[str]:
+    """Needs that no node of the site can meet."""
+    there = {kind.name: kind for kind, _ in model.part("").kind_parts()}
+    usual = next(iter(there))
+    for key, words in (("needs", model.hybrid.needs), ("alone_needs", model.hybrid.alone_needs)):
+        needs = Needs.parse(words) if words else WHOLE
+        kind = there.get(needs.kind or usual)
+        if kind is None:
+            yield f"hybrid.{key}: there is no kind {needs.kind!r}; there are: {', '.join(there)}"
+        elif kind.share(needs) > 1:
+            yield f"hybrid.{key}: a task needs {needs}, but a node has {kind.content}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,14 @@ class Trace:
         """The jobs that fit on a cluster of `nodes` nodes."""
         return self.part(self.nodes <= nodes)
 
+    @staticmethod
+    def merged(traces: Iterable[Trace]) -> Trace:
+        """One trace of all jobs, in order of submission; marks are dropped."""
+        names = [each.name for each in fields(Trace) if each.name != "hybrid"]
+        all_of = list(traces)
+        columns = {name: np.concatenate([getattr(t, name) for t in all_of]) for name in names}
+        return Trace(**columns).part(np.argsort(columns["submit"], kind="stable"))
+
     def chunks(self, size: int = CHUNK) -> Iterator[Trace]:
         """Split the trace into traces of at most `size` jobs."""
         for start in range(0, len(self), size):
@@ -83,6 +91,12 @@ class SwfWorkload:
     """Number of processors in the header; rows count processors, which we treat as nodes."""
     bad: tuple[str, ...]
     """One message for each skipped row."""
+
+    def on_nodes(self, cores: int) -> SwfWorkload:
+        """The same jobs on nodes with so many processors each, none of which jobs share."""
+        nodes = -(-self.trace.nodes // cores)
+        of_header = None if self.processors is None else -(-self.processors // cores)
+        return SwfWorkload(replace(self.trace, nodes=nodes), of_header, None, self.bad)
 
 
 def read_swf(file: Path, *, strict: bool = False) -> SwfWorkload:

@@ -36,53 +36,64 @@ plan = typer.Typer(
 )
 
 Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.")]
+Tasks = Annotated[str, typer.Option(help="Seconds of each concurrent task.")]
+Alone = Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")]
+Rounds = Annotated[int, typer.Option(min=1, help="How often all of that comes.")]
+Nodes = Annotated[int, typer.Option(min=1, help="The most nodes of the job.")]
+Wait = Annotated[
+    str,
+    typer.Option(
+        metavar="SECONDS",
+        help="Seconds that a request waits in the queue; several, as in 0,30,400, are for one "
+        "node held, for two and for three.",
+    ),
+]
+PresentQueue = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Take the waits from this cluster's queue as it is now, as in slurm.",
+        autocompletion=shared_options.clusters,
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")]
+Shared = Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")]
+Site = Annotated[Path | None, typer.Option(metavar="FILE", help="Site file.  [default: no delays]")]
+NodePrice = Annotated[
+    float, typer.Option(min=0, help="Seconds of waiting that a node-second is worth.")
+]
+QpuPrice = Annotated[
+    float, typer.Option(min=0, help="Seconds of waiting that a second of the QPU is worth.")
+]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Strategy to consider; may be repeated.  [default: all]",
+        autocompletion=shared_options.strategies,
+    ),
+]
+Picture = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw a finer map to this PNG file.")
+]
 
 
 @plan.command("strategy", cls=PlainCommand)
 def which_strategy(
-    tasks: Annotated[str, typer.Option(help="Seconds of each concurrent task.")] = "77.3,3.5,0.2",
+    tasks: Tasks = "77.3,3.5,0.2",
     quantum: Quantum = 120.0,
-    alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
-    rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
-    nodes: Annotated[int, typer.Option(min=1, help="The most nodes of the job.")] = 3,
-    wait: Annotated[
-        str,
-        typer.Option(
-            metavar="SECONDS",
-            help="Seconds that a request waits in the queue; several, as in 0,30,400, are for one "
-            "node held, for two and for three.",
-        ),
-    ] = "0",
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Take the waits from this cluster's queue as it is now, as in slurm.",
-            autocompletion=shared_options.clusters,
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")] = 1,
-    vqpus: Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")] = 1,
-    site: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Site file.  [default: no delays]")
-    ] = None,
-    node_price: Annotated[
-        float, typer.Option(min=0, help="Seconds of waiting that a node-second is worth.")
-    ] = 1.0,
-    qpu_price: Annotated[
-        float, typer.Option(min=0, help="Seconds of waiting that a second of the QPU is worth.")
-    ] = 10.0,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Strategy to consider; may be repeated.  [default: all]",
-            autocompletion=shared_options.strategies,
-        ),
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a finer map to this PNG file.")
-    ] = None,
+    alone: Alone = 52.0,
+    rounds: Rounds = 4,
+    nodes: Nodes = 3,
+    wait: Wait = "0",
+    cluster: PresentQueue = None,
+    jobs: Jobs = 1,
+    vqpus: Shared = 1,
+    site: Site = None,
+    node_price: NodePrice = 1.0,
+    qpu_price: QpuPrice = 10.0,
+    strategy: Strategies = None,
+    picture: Picture = None,
     json: shared_options.Json = False,
 ) -> None:
     """Advise which strategy suits a job.
@@ -122,80 +133,89 @@ def which_strategy(
     _show(advice, chart)
 
 
+Longest = Annotated[float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")]
+WaitP95 = Annotated[
+    float | None,
+    typer.Option(min=0, help="Instead: seconds that 95 % of the payloads may wait at most."),
+]
+Between = Annotated[
+    float, typer.Option(min=0, help="Seconds of classical work between two quantum phases.")
+]
+Policy = Annotated[str, typer.Option(metavar="NAME", help="Policy of the vQPU service.")]
+Fixed = Annotated[bool, typer.Option("--fixed", help="Use constant times instead of random ones.")]
+SiteOfJobs = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Take jobs, QPU and service from this site file."),
+]
+StrategyOfSite = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="With --site: the strategy of its jobs.",
+        autocompletion=shared_options.strategies,
+    ),
+]
+
+
 @plan.command("vqpus", cls=PlainCommand)
 def vqpus(
-    longest: Annotated[
-        float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")
-    ] = 60.0,
-    wait_p95: Annotated[
-        float | None,
-        typer.Option(min=0, help="Instead: seconds that 95 % of the payloads may wait at most."),
-    ] = None,
+    longest: Longest = 60.0,
+    wait_p95: WaitP95 = None,
     quantum: Quantum = 10.0,
-    classical: Annotated[
-        float, typer.Option(min=0, help="Seconds of classical work between two quantum phases.")
-    ] = 90.0,
-    policy: Annotated[
-        str, typer.Option(metavar="NAME", help="Policy of the vQPU service.")
-    ] = "fair",
-    fixed: Annotated[
-        bool, typer.Option("--fixed", help="Use constant times instead of random ones.")
-    ] = False,
-    site: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Take jobs, QPU and service from this site file."),
-    ] = None,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="With --site: the strategy of its jobs.",
-            autocompletion=shared_options.strategies,
-        ),
-    ] = "elastic",
+    classical: Between = 90.0,
+    policy: Policy = "fair",
+    fixed: Fixed = False,
+    site: SiteOfJobs = None,
+    strategy: StrategyOfSite = "elastic",
     json: shared_options.Json = False,
 ) -> None:
     """Advise how many virtual QPUs to offer.
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
-    from qtide.twin.capacity import Loop, best_offer, best_offer_for_site
+    from qtide.twin.capacity import Loop, best_offer
 
     _check_finite(longest=longest, quantum=quantum, classical=classical, wait_p95=wait_p95 or 0.0)
+    p95 = wait_p95 is not None
+    limit = longest if wait_p95 is None else wait_p95
     if site is not None:
-        if wait_p95 is not None:
-            raise UsageError("--wait-p95 does not go with --site; give --longest")
-        STRATEGIES.load(strategy)  # rejects unknown names
         model = _site(site)
         model = replace(model, service=model.service or ServiceModel(policy))
-        check_hybrids(model)
-        with status("simulating the site") as update:
-            best, found = best_offer_for_site(
-                model, strategy, longest, lambda n: update(f"simulating {n} virtual QPUs")
-            )
-        if json:
-            as_json({"offer": best, "sharing": [asdict(row) for row in found]})
-            return
-        _show_site(best, found, longest)
+        _offer_at_site(model, strategy, limit, p95=p95, json=json)
         return
     model = SiteModel(
         qpu=QpuModel(spread="fixed" if fixed else "exponential"), service=ServiceModel(policy)
     )
     if not quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
-    limit = longest if wait_p95 is None else wait_p95
     with status("simulating jobs", pace=10.0) as update:
         best, rows = best_offer(
             Loop(quantum, classical),
             model,
             limit,
             lambda n: update(f"simulating {n} jobs"),
-            p95=wait_p95 is not None,
+            p95=p95,
         )
     if json:
         as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
         return
-    _show_sharing(best, rows)
+    _show_sharing(best, rows, limit, p95=p95)
+
+
+def _offer_at_site(model: SiteModel, strategy: str, limit: float, *, p95: bool, json: bool) -> None:
+    """Advise how many virtual QPUs to offer to a site's own jobs."""
+    from qtide.twin.capacity import best_offer_for_site
+
+    STRATEGIES.load(strategy)  # rejects unknown names
+    check_hybrids(model)
+    with status("simulating the site") as update:
+        best, found = best_offer_for_site(
+            model, strategy, limit, lambda n: update(f"simulating {n} virtual QPUs"), p95=p95
+        )
+    if json:
+        as_json({"offer": best, "sharing": [asdict(row) for row in found]})
+        return
+    _show_site(best, found, limit, p95=p95)
 
 
 @plan.command("growth", cls=PlainCommand)
@@ -292,7 +312,7 @@ def _cell(cell: MapCell) -> str:
     return f"{cell.strategy} {cell.margin:.0%}" if cell.margin >= 0.005 else f"{cell.strategy} ="
 
 
-def _show_sharing(best: int, rows: list[SharingEstimate]) -> None:
+def _show_sharing(best: int, rows: list[SharingEstimate], limit: float, *, p95: bool) -> None:
     print_rows(
         [
             {
@@ -305,18 +325,30 @@ def _show_sharing(best: int, rows: list[SharingEstimate]) -> None:
         ]
     )
     found = next(row for row in rows if row.jobs == best)
+    late = "" if (found.usual if p95 else found.wait).high <= limit else _too_long(limit)
     say(
-        f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average, and the QPU is "
-        f"busy for {found.occupancy.mean:.0%} of the time"
+        f"offer {best}: {_waits(found, p95=p95)}{late}, and the QPU is busy for "
+        f"{found.occupancy.mean:.0%} of the time"
     )
 
 
-def _show_site(best: int, rows: list[SiteEstimate], longest: float) -> None:
+def _waits(found: SharingEstimate | SiteEstimate, *, p95: bool) -> str:
+    if p95:
+        return f"95 % of the payloads then wait for at most {found.usual.mean:.1f} s"
+    return f"payloads then wait for {found.wait.mean:.1f} s on average"
+
+
+def _too_long(limit: float) -> str:
+    return f", longer than {limit:g} s with any number"
+
+
+def _show_site(best: int, rows: list[SiteEstimate], limit: float, *, p95: bool) -> None:
     print_rows(
         [
             {
                 "vQPUs": row.vqpus,
                 "wait s": f"{row.wait.mean:.1f} ± {row.wait.half:.1f}",
+                "95 % wait s": f"{row.usual.mean:.1f} ± {row.usual.half:.1f}",
                 "turnaround s": f"{row.turnaround.mean:,.0f} ± {row.turnaround.half:,.0f}",
                 "QPU busy": f"{row.occupancy.mean:.1%} ± {row.occupancy.half:.1%}",
             }
@@ -324,10 +356,10 @@ def _show_site(best: int, rows: list[SiteEstimate], longest: float) -> None:
         ]
     )
     found = next(row for row in rows if row.vqpus == best)
-    late = "" if found.wait.mean <= longest else f", longer than {longest:g} s with any number"
+    late = "" if (found.usual if p95 else found.wait).mean <= limit else _too_long(limit)
     say(
-        f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average{late}, and the "
-        f"QPU is busy for {found.occupancy.mean:.1%} of the time; more would not shorten the jobs"
+        f"offer {best}: {_waits(found, p95=p95)}{late}, and the QPU is busy for "
+        f"{found.occupancy.mean:.1%} of the time; more would not shorten the jobs"
     )
 
 

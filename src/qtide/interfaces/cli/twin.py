@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qtide.backends.models.site_model import ServiceModel, SiteModel, read_site
+from qtide.backends.models.site_model import Billing, ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.interfaces.cli import shared_options
@@ -82,26 +82,31 @@ def calibrate(
         say(f"site: {site}")
 
 
+SacctFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Parsable output of sacct, with its header.")
+]
+TraceFile = Annotated[
+    Path, typer.Option("--to", metavar="FILE", help="Write the trace there (SWF).")
+]
+HybridPattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Marks hybrid jobs, by name, partition, TRES or licences.  [default: those with a "
+        "licence qpu, and those of qtide]",
+    ),
+]
+NodesOfSite = Annotated[
+    int | None, typer.Option(min=1, help="Nodes of the site.  [default: the most in use]")
+]
+
+
 @twin.command("import", cls=PlainCommand)
 def import_sacct(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="Parsable output of sacct, with its header."),
-    ],
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="Write the trace there (SWF).")
-    ] = Path("workload.swf"),
-    hybrid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Marks hybrid jobs, by name, partition, TRES or licences.  [default: those with a "
-            "licence qpu, and those of qtide]",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of the site.  [default: the most in use]")
-    ] = None,
+    file: SacctFile,
+    to: TraceFile = Path("workload.swf"),
+    hybrid: HybridPattern = None,
+    nodes: NodesOfSite = None,
     json: shared_options.Json = False,
 ) -> None:
     """Turn Slurm's accounting into a workload for a site file.
@@ -159,50 +164,61 @@ NO_HYBRIDS = (
 )
 
 
+ProgramOrRuns = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROGRAM|RUNS",
+        help="A program that ran before, or names of its runs with commas between.",
+        autocompletion=shared_options.runs,
+    ),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ARGS",
+        help="Its arguments, after -- if they begin with -.  [default: the newest run's]",
+    ),
+]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A strategy; may be repeated.  [default: all]",
+        autocompletion=shared_options.strategies,
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Jobs of the program at once.")]
+NodesOfJob = Annotated[int, typer.Option(min=1, help="The most nodes of a job.")]
+ClusterNodes = Annotated[
+    int | None, typer.Option(min=1, help="Nodes of the cluster.  [default: --nodes]")
+]
+VirtualQpus = Annotated[
+    int | None, typer.Option(min=1, help="Virtual QPUs.  [default: one per job]")
+]
+QuantumSeconds = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds of each quantum phase.  [default: as in the runs]"),
+]
+LearnFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Learn from runs on this kind of cluster.  [default: the newest run's]",
+        autocompletion=shared_options.clusters,
+    ),
+]
+
+
 def predict(
-    names: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROGRAM|RUNS",
-            help="A program that ran before, or names of its runs with commas between.",
-            autocompletion=shared_options.runs,
-        ),
-    ] = "last",
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ARGS",
-            help="Its arguments, after -- if they begin with -.  [default: the newest run's]",
-        ),
-    ] = None,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A strategy; may be repeated.  [default: all]",
-            autocompletion=shared_options.strategies,
-        ),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Jobs of the program at once.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="The most nodes of a job.")] = 3,
-    site_nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of the cluster.  [default: --nodes]")
-    ] = None,
-    vqpus: Annotated[
-        int | None, typer.Option(min=1, help="Virtual QPUs.  [default: one per job]")
-    ] = None,
-    quantum: Annotated[
-        float | None,
-        typer.Option(min=0, help="Seconds of each quantum phase.  [default: as in the runs]"),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Learn from runs on this kind of cluster.  [default: the newest run's]",
-            autocompletion=shared_options.clusters,
-        ),
-    ] = None,
+    names: ProgramOrRuns = "last",
+    words: Words = None,
+    strategy: Strategies = None,
+    jobs: Jobs = 1,
+    nodes: NodesOfJob = 3,
+    site_nodes: ClusterNodes = None,
+    vqpus: VirtualQpus = None,
+    quantum: QuantumSeconds = None,
+    cluster: LearnFrom = None,
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
 ) -> None:
@@ -289,14 +305,7 @@ Cores = Annotated[int, typer.Option(min=0, help="Cores to use; 0 for all.")]
 
 def simulate(
     site: Site,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Strategy to simulate; may be repeated.  [default: all]",
-            autocompletion=shared_options.strategies,
-        ),
-    ] = None,
+    strategy: Strategies = None,
     vqpus: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Virtual QPUs per QPU; may be repeated.  [default: 4]"),
@@ -380,6 +389,7 @@ def row(case: Scenario, model: SiteModel) -> dict[str, object]:
         "vQPUs": case.setup.vqpus,
         "turnaround s": shown("turnaround"),
         "node-s": shown("node_seconds"),
+        **({"charge": shown("charge")} if model.billing != Billing() else {}),
         "slowdown": shown("slowdown", 2),
         "fair": f"{found['fairness'].mean:.2f}",
         "QPU busy": f"{found['qpu_occupancy'].mean:.1%}",
@@ -392,7 +402,7 @@ def row(case: Scenario, model: SiteModel) -> dict[str, object]:
     if model.service is not None and model.service.longest is not None:
         columns["promised"] = f"{found['promises_made'].mean:.1%}"
         columns["kept"] = f"{found['promises_kept'].mean:.1%}"
-    if model.failures is not None or found["failed"].mean:
+    if model.can_fail or found["failed"].mean:
         columns["failed"] = f"{found['failed'].mean:g}"
     return columns
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed
-from qtide.core.resources import NodeKind
+from qtide.core.resources import BillingWeights, NodeKind
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
 """Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
@@ -137,6 +137,19 @@ async def partition_kind(slurm: Slurm, partition: str | None) -> NodeKind:
         min(each.memory or 0 for each in kinds) or None,
         min(each.sockets for each in kinds),
     )
+
+
+BILLED = re.compile(r"\bTRESBillingWeights=(\S+)")
+HIGHEST = re.compile(r"^PriorityFlags\s*=.*\bMAX_TRES\b", re.MULTILINE)
+
+
+async def billing_weights(slurm: Slurm, partition: str) -> BillingWeights | None:
+    """What Slurm charges in a partition; None if it has no weights, and so charges cores alone."""
+    found = BILLED.search(await slurm.output("scontrol", "show", "partition", partition))
+    if found is None or found[1] == "(null)":
+        return None
+    highest = HIGHEST.search(await slurm.output("scontrol", "show", "config")) is not None
+    return BillingWeights.parse(found[1], ignore_others=True, highest=highest)
 
 
 def parse_partitions(text: str) -> Iterator[tuple[NodeKind, bool]]:
