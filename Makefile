@@ -29,7 +29,7 @@ update: setup
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
 	$(VENV)/bin/qtide demo
-	$(VENV)/bin/qtide reproduce figure-1 figures-2-3 heterogeneous-2-3 table-3 table-4 table-5 --name demo-reproduction
+	$(VENV)/bin/qtide reproduce figure-1 figures-2-3 heterogeneous-2-3 table-5 quantum-candidates --name demo-reproduction
 
 test: lint
 	$(VENV)/bin/pytest
@@ -65,7 +65,7 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page reproduction; do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:

@@ -102,7 +102,9 @@ def shared(data: dict[str, Any]) -> str:
         for row in chosen
     ]
     heads = ("α", "N", "QPU busy", "total, s", "closed loop, s", "gain", "queue per job, s")
-    return f"{markdown_table(heads, rows)}\n{sentence(data['made'], 'qtide experiment sharing')}\n"
+    times = min(row["repetitions"] for row in data["rows"])
+    made = sentence(data["made"], "qtide experiment sharing")
+    return f"{markdown_table(heads, rows)}\nMeans of {times} repetitions. {made}\n"
 
 
 Block = Callable[[dict[str, Any]], str]

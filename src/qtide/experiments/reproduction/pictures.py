@@ -29,7 +29,7 @@ from qtide.experiments.reproduction.schedules import (
 from qtide.experiments.sharing.experiment import measure
 from qtide.experiments.sharing.figures import lines, totals, violins
 from qtide.interfaces.report import timeline
-from qtide.interfaces.report.page import LINE, MUTED, STYLE, hue
+from qtide.interfaces.report.page import INK, LINE, MUTED, STYLE, hue
 from qtide.runs.comparison import read_cases
 from qtide.twin.simulation_page import map_figure
 
@@ -150,12 +150,10 @@ def bars(values: Sequence[Value]) -> Figure:
                 axis.bar(places, heights, 0.25, color=hue(number), label=label)
             names = [each.what.partition(":")[0].replace(", ", "\n") for each in shown]
             axis.set_xticks(range(len(shown)), names, fontsize=7, color=MUTED)
-            axis.set_title(
-                "wall time, s" if unit == "s" else "node-seconds", fontsize=10, loc="left"
-            )
-            axis.grid(axis="y", color=LINE, linewidth=0.6)
-            axis.set_axisbelow(True)
-        axes[0].legend(frameon=False, fontsize=8)
+            title = "wall time, s" if unit == "s" else "node-seconds"
+            axis.set_title(title, fontsize=10, loc="left", color=INK)
+            _plain(axis)
+        axes[0].legend(frameon=False, fontsize=8, labelcolor=MUTED)
     return figure
 
 
@@ -182,7 +180,7 @@ def by_jobs(values: Sequence[Value]) -> Figure:
     axis.set_ylim(bottom=0)
     axis.set_xlabel("jobs that share the QPU", color=MUTED, fontsize=9)
     axis.set_ylabel(values[0].unit, color=MUTED, fontsize=9)
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8, labelcolor=MUTED)
     return figure
 
 
@@ -201,10 +199,18 @@ def _single(height: float) -> tuple[Figure, Axes]:
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(STYLE):
         axis = figure.subplots()
-    axis.grid(color=LINE, linewidth=0.6)
+    _plain(axis)
+    return figure, axis
+
+
+def _plain(axis: Axes) -> None:
+    """Draw the frame in colours that also suit dark mode."""
+    axis.grid(axis="y", color=LINE, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(colors=MUTED, labelsize=8)
-    return figure, axis
+    for side, spine in axis.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(LINE)
 
 
 def held_over_time(panels: Sequence[Panel]) -> Figure:
@@ -225,7 +231,7 @@ def held_over_time(panels: Sequence[Panel]) -> Figure:
                 )
             colours = [hue(number) for number in range(len(counts))]
             axis.stackplot(moments, *counts, step="post", colors=colours, labels=panel.jobs)
-            axis.set_title(panel.strategy, fontsize=9, loc="left")
-            axis.tick_params(colors=MUTED, labelsize=8)
+            axis.set_title(panel.strategy, fontsize=9, loc="left", color=INK)
+            _plain(axis)
         axes[-1].set_xlabel("s", color=MUTED, fontsize=9)
     return figure

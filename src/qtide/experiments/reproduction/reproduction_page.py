@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def _glance(results: Sequence[ItemResult]) -> str:
-    rows = [[each.name, each.title, each.verdict] for each in results]
-    return markdown_table(("item", "what", "verdict"), rows)
+    rows = [[f"[{each.title}](#{slug(each.title)})", each.name, each.verdict] for each in results]
+    return markdown_table(("what", "item", "verdict"), rows)
+
+
+def slug(title: str) -> str:
+    """Return the anchor of a heading, as Markdown makes it."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 
 def _said(found: ItemResult) -> Iterator[Statement]:
@@ -72,10 +78,9 @@ def made_by(data: dict[str, Any]) -> str:
 def write_page(folder: Path, data: dict[str, Any]) -> Path:
     """Write `reproduction.html`."""
     results = list(read_results(data))
-    rows = [[Cell(each.name), Cell(each.title), Cell(each.verdict)] for each in results]
-    sections = [
-        PageSection("glance", "At a glance", table("glance", ("item", "what", "verdict"), rows))
-    ]
+    rows = [[Cell(each.title), Cell(each.name), Cell(each.verdict)] for each in results]
+    glance = table("glance", ("what", "item", "verdict"), rows)
+    sections = [PageSection("glance", "At a glance", glance)]
     for each in results:
         body = hint(f"{each.source}. {each.verdict}: {each.why}.")
         for number, (figure, words) in enumerate(drawn(folder, each, quick=data["made"]["quick"])):
