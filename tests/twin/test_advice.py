@@ -74,7 +74,7 @@ def test_calibration_finds_the_parameters_of_the_site_again() -> None:
     found = calibrate([spans])
     fitted = {name: each.value for name, each in found.parameters.items()}
     assert fitted == pytest.approx(
-        {"grant": 4.0, "start": 0.7, "cold": 0.0, "release": 0.2, "step": 0.0, "offload": 3.5}
+        {"grant": 4.0, "start": 0.7, "release": 0.2, "step": 0.0, "offload": 3.5}
     )
     twin = played(found.site(3), StrategySetup("workflow"), [job_of(spans, 3), job_of(spans, 3)])
     real = played(site, StrategySetup("workflow"), [wide(), wide()])

@@ -217,7 +217,11 @@ def _tasks_by_phase(
 
 def _keeps_agents(spans: Sequence[Interval]) -> bool:
     """Whether nodes the job had held before started in less than half the time."""
-    first, later = _first_and_later(spans)
+    return _differ(*_first_and_later(spans))
+
+
+def _differ(first: Sequence[float], later: Sequence[float]) -> bool:
+    """Whether later starts take less than half the time of first ones."""
     return bool(later) and median(later) < median(first) / 2
 
 
@@ -251,9 +255,9 @@ def _first_and_later(spans: Sequence[Interval]) -> tuple[list[float], list[float
 
 
 def _starts(first: Sequence[float], later: Sequence[float]) -> dict[str, list[float]]:
-    """Tell a node's usual start from what the first one takes longer, if later ones are known."""
-    if not later:
-        return {"start": list(first)}
+    """Tell a node's usual start from what the first one takes longer, if that is much."""
+    if not _differ(first, later):
+        return {"start": [*first, *later]}
     usual = median(later)
     return {"start": list(later), "cold": [each - usual for each in first]}
 
