@@ -2,10 +2,14 @@
 
 Beside it in the same run: SQLite, for tasks per second. Patroni, which does the same for PostgreSQL
 itself, notices a lost leader after its `ttl`, by its documentation 30 s unless set otherwise.
+
+    python benchmarks/failover.py                 # losses and rates
+    sudo python benchmarks/failover.py soak 3600  # 320 faults, within an hour at most
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import tempfile
@@ -27,7 +31,12 @@ from qtide.service.postgresql import connect
 from qtide.service.store import open_database
 
 sys.path.append(str(Path(__file__).parent.parent))
+from tests.service.network import Network
 from tests.service.postgres import PostgresServer
+from tests.service.serving import wait_until
+from tests.service.test_books import busy, keep_diaries
+from tests.service.test_failover import Load, refusal
+from tests.service.test_hosts import HostedPair
 
 DEVICE = '[devices.dev]\nkind = "burst"\npolicy = "fifo"\nretries = 1000\n'
 KILLS, HANDOVERS, CLIENTS = 12, 8, 4
@@ -108,6 +117,9 @@ class Users:
 
 def main() -> None:
     """Measure all parts, or those that are named."""
+    if sys.argv[1:2] == ["soak"]:
+        conclude("failover", soak(float(sys.argv[2]) if sys.argv[2:] else 3600.0))
+        return
     parts = {"losses": losses, "rates": rates}
     chosen = [parts[name] for name in sys.argv[1:]] or list(parts.values())
     claims: list[Claim] = []
@@ -227,6 +239,85 @@ def gaps(service: LocalService) -> list[float]:
     ends = [row["started"] + row["used"] for row in rows][50:]
     starts = [row["started"] for row in rows][51:]
     return [1000 * (start - end) for start, end in zip(starts, ends, strict=False)]
+
+
+FAULTS = {"service": 100, "standby": 100, "database": 100, "partition": 20}
+"""How often each is to fail."""
+
+
+def soak(limit: float) -> list[Claim]:
+    """Kill service, standby and database, and part hosts, at random under load."""
+    network, done = Network(), dict.fromkeys(FAULTS, 0)
+    with tempfile.TemporaryDirectory(prefix="qtide-failover-") as name:
+        folder = Path(name)
+        os.environ |= dict.fromkeys(("SSL_CERT_FILE", "QTIDE_CA_FILE"), str(folder / "ca.pem"))
+        keep_diaries(folder)
+        there = network.host("d")
+        server = PostgresServer(there.address, there.within).start()
+        HostedPair.device = f'{DEVICE}python = "{folder / "python"}"\n'
+        HostedPair.ahead = 0.0  # one clock tells whether two tasks were on the device at once
+        pair = HostedPair(folder, network, server.url)
+        try:
+            load = Load(pair)
+            end, chance = time.monotonic() + limit, random.Random(7)
+            while time.monotonic() < end and done != FAULTS:
+                what = chance.choice([each for each in FAULTS if done[each] < FAULTS[each]])
+                fail(what, pair, server)
+                done[what] += 1
+                load.more(chance.randint(1, 10))
+                print(f"\r{done}, {len(load.answers)} answers", end="", flush=True)
+            load.end()
+            print()
+            claims = [
+                at_least(f"times that the {each} failed", done[each], FAULTS[each])
+                for each in FAULTS
+            ]
+            return [*claims, *audited(pair, load, folder)]
+        finally:
+            pair.end()
+            server.stop()
+            network.remove()
+
+
+def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
+    """Let something fail, and bring it back."""
+    leader = pair.leader()
+    standby = next(each for each in pair.services if each is not leader)
+    if what == "database":
+        server.kill()
+        time.sleep(0.2)
+        server.start()
+    elif what == "partition":
+        pair.host_of(leader).cut_off()
+        wait_until(lambda: refusal(standby) is None)
+        pair.host_of(leader).rejoin()
+        leader.wait(60.0)
+        leader.start(ready=False)
+    else:
+        lost = leader if what == "service" else standby
+        lost.kill()
+        lost.start(ready=False)
+    wait_until(lambda: sorted(map(str, map(refusal, pair.services))) == ["None", "standby"])
+
+
+def audited(pair: HostedPair, load: Load, folder: Path) -> list[Claim]:
+    """Compare answers, database and what the device's processes noted themselves."""
+    rows = pair.rows("SELECT key, state FROM tasks")
+    known = {row["key"] for row in rows if row["state"] == "done"}
+    wrong = [
+        key for key, found in load.answers.items() if found != [int(n) for n in key.split("-")]
+    ]
+    booked = pair.rows("SELECT sum(seconds) AS seconds, count(*) AS number FROM occupations")[0]
+    noted = sorted(busy(folder), key=lambda each: each.began)
+    overlaps = sum(b.began < a.began + a.seconds - 1e-3 for a, b in pairwise(noted))
+    difference = abs(sum(each.seconds for each in noted) - booked["seconds"])
+    print(f"{len(load.answers)} tasks, {len(noted)} occupations, {booked['number']} booked")
+    return [
+        at_most("tasks lost or wrong", len(set(load.answers) - known) + len(wrong), 0),
+        at_most("tasks accepted twice", len(rows) - len(load.answers), 0),
+        at_most("times that two tasks were on the device", overlaps, 0),
+        at_most("seconds of the device that the books lack, or have twice", difference, 0.001),
+    ]
 
 
 if __name__ == "__main__":

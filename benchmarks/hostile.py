@@ -2,6 +2,7 @@
 
 The bound is the honest user's own time on the quiet service, measured before each attack. The
 attacker runs at the lowest priority of the same host: elsewhere, it would not take our processor.
+With `--postgresql`, the service keeps its tasks there instead of in a file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.local_service import LocalService
-from qtide.service.store import connect
+from qtide.service.store import open_database
+
+sys.path.append(str(Path(__file__).parent.parent))
+from tests.service.postgres import store_setting
 
 HEAD = 'operators = ["boss"]'
 DEVICES = """
@@ -53,14 +57,15 @@ CIRCUIT = Encoded(
 
 def main() -> None:
     """All attacks, or those whose names contain a word that is given, each on a fresh service."""
-    words = sys.argv[1:]
+    words = [each for each in sys.argv[1:] if each != "--postgresql"]
     chosen = [name for name in ATTACKS if not words or any(word in name for word in words)]
     print(f"{'attack':34} {'quiet ms':>14} {'attacked ms':>20} {'MB':>5} {'with all':>8}  answers")
     claims: list[Claim] = []
     for name in chosen:
         with (
             tempfile.TemporaryDirectory(prefix="qtide-hostile-") as folder,
-            LocalService(Path(folder), DEVICES, HEAD) as service,
+            store_setting(postgresql="--postgresql" in sys.argv) as setting,
+            LocalService(Path(folder), DEVICES, f"{HEAD}\n{setting}") as service,
         ):
             claims += attacked(service, name)
     conclude("hostile", claims)
@@ -147,7 +152,7 @@ class Attacker:
 
     def lost(self) -> int:
         """How many of the attacker's own accepted tasks the store does not have."""
-        store = connect(self._service.state / "store.sqlite")
+        store = open_database(self._service.state)
         try:
             known = {row["id"] for row in store.execute("SELECT id FROM tasks")}
         finally:

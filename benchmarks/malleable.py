@@ -33,6 +33,13 @@ EXAMPLE = HERE.parent / "examples" / "mpi" / "aggregation.py"
 ROUNDS = 20
 GIGABYTE = 131072  # rows of 8 kB
 LIMIT = 300.0  # seconds per program
+AT_ONCE = 100  # growths of the program in Python without a pause
+STARTS = 60  # of two ranks by srun
+PHASES = {
+    "grant": "until Slurm granted the nodes",
+    "start": "until Python was up, with its imports",
+    "connect": "until MPI had joined them",
+}
 JOINS = 250  # growths of the program in C, of two newcomers each
 CLEAN_UP = 500  # milliseconds after which Slurm has the nodes again
 TURNS = 4  # of moving a gigabyte in C
@@ -82,10 +89,23 @@ def moved(folder: Path, program: str, variables: Mapping[str, str]) -> tuple[flo
     runs = {"QTIDE_RUNS": str(folder / "moves")}
     out = told([program, str(GIGABYTE), str(TURNS)], folder, {**variables, **runs})
     plain = [float(line) for line in out.splitlines()]
-    ledger = (RunFolder.find(folder / "moves", "last").path / "ledger.jsonl").read_text()
-    notes = [json.loads(line) for line in ledger.splitlines()]
-    both = [each["move"] for each in notes if each.get("note") == "grew" and each["after"] == 3]
+    grown = growths(RunFolder.find(folder / "moves", "last"))
+    both = [each["move"] for each in grown if each["after"] == 3]
     return min(map(sub, both, plain)), min(plain)
+
+
+def growths(run: RunFolder) -> list[dict[str, Any]]:
+    """The seconds of the parts of every growth, from the ledger."""
+    notes = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    return [each for each in notes if each.get("note") == "grew"]
+
+
+def paired(folder: Path, variables: Mapping[str, str]) -> bool:
+    """Whether two processes that srun starts find each other."""
+    launcher = ["srun", "--mpi=pmi2", "--nodes=2", "--ntasks=2"]
+    words = [*launcher, sys.executable, str(HERE / "mpi" / "pair.py"), str(folder)]
+    environment = os.environ | dict(variables)
+    return not subprocess.run(words, env=environment, timeout=LIMIT, check=False).returncode
 
 
 def clustering(folder: Path, variables: Mapping[str, str], *words: str) -> Metrics:
@@ -123,22 +143,32 @@ def measure_compiled(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
 
 def measure_python(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
     """Programs in Python: changes of size."""
-    words = [str(HERE / "mpi" / "reconfigure.py"), str(ROUNDS), str(folder)]
+    words = [str(HERE / "mpi" / "reconfigure.py"), str(ROUNDS), str(folder), str(AT_ONCE)]
     changes: dict[str, Any] = json.loads(told([sys.executable, *words], folder, variables))
+    parts = growths(RunFolder.find(folder, "last"))[:ROUNDS]
     plain = started(sys.executable, "-c", "import numpy; from mpi4py import MPI")
     words = [str(HERE / "mpi" / "move.py"), str(GIGABYTE), str(folder)]
     moves: dict[str, list[float]] = json.loads(told([sys.executable, *words], folder, variables))
     expand, shrink = median(changes["expand"]), median(changes["shrink"])
     print(f"{ROUNDS} times 1 → 3 → 1 nodes")
     print(f"expand, until the first collective is done: median {expand:.3f} s")
+    print(f"  the first, which connects to Slurm: {changes['expand'][0]:.3f} s")
+    for part, what in PHASES.items():
+        print(f"  {what}: median {median(each[part] for each in parts):.3f} s")
     print(f"shrink: median {shrink:.3f} s;  peer, a plain start: {plain:.3f} s")
     print(f"nodes idle again after a shrink: median {median(changes['idle']):.3f} s")
     own, peer = min(moves["own"]), min(moves["plain"])
+    joins = 2 * (ROUNDS + AT_ONCE)
+    print(f"newcomers that did not join: {changes['failures']} of {joins}")
+    failed = sum(not paired(folder, variables) for _ in range(STARTS))
+    print(f"starts of two ranks by srun that failed: {failed} of {STARTS}")
     print(f"1 GB from 2 to 3 ranks: {own:.2f} s;  peer, a plain Alltoallv: {peer:.2f} s")
     return [
         at_most("expand 1 → 3 nodes, median s", expand, 0.5),
         at_most("shrink 3 → 1 nodes, median s", shrink, 0.1),
         at_least("1 GB moved, speed relative to Alltoallv", peer / own, 0.6),
+        at_most(f"newcomers that did not join, of {joins}", changes["failures"], 0),
+        at_most(f"starts of two ranks by srun that failed, of {STARTS}", failed, 0),
     ]
 
 
@@ -151,9 +181,15 @@ def measure_messages(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
         own, raw = 1e6 * each["own"], 1e6 * each["raw"]
         print(f"{what} B: {own:.1f} µs;  peer, mpi4py's own: {raw:.1f} µs;  {own / raw:.2f} ×")
     print(f"a rank that waits uses {100 * messages['waiting']:.1f} % of a core")
-    worst = max(ratios.values())
+    worst: dict[str, float] = {}
+    for what, ratio in ratios.items():
+        operation = what.split()[0]
+        worst[operation] = max(worst.get(operation, 0.0), ratio)
     return [
-        at_most("messages of 64 B to 64 MB, worst time relative to raw", worst, 1.1),
+        *(
+            at_most(f"{operation} of 64 B to 64 MB, worst time relative to raw", ratio, 1.1)
+            for operation, ratio in worst.items()
+        ),
         at_most("a rank that waits, % of a core", 100 * messages["waiting"], 20.0),
     ]
 

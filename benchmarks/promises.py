@@ -2,7 +2,8 @@
 
 The bound is zero: no task that was accepted with a longest wait starts later, in virtual time (all
 policies, with and without calibrations and timing, commits of 5 ms) and on a real service. The peer
-of serving by job is first come, first served, with the same jobs.
+of serving by job is first come, first served, with the same jobs. With `--postgresql`, the real
+service keeps its tasks there instead of in a file.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from qtide.service.configuration import Configuration
 from qtide.service.local_service import LocalService
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
-from qtide.service.store import connect
+from qtide.service.store import open_database
 from qtide.service.task import Caller
 from qtide.service.virtual_service import SimulatedDevice, SimulatedStore
 
 sys.path.append(str(Path(__file__).parent.parent))
+from tests.service.postgres import store_setting
 from tests.service.rivals import Rivals
 
 CALIBRATION = {"every": 40.0, "lasts": 5.0}
@@ -73,7 +75,10 @@ def real() -> list[Claim]:
     """Eight clients of a real service submit at random, until enough promises were accepted."""
     with tempfile.TemporaryDirectory(prefix="qtide-promises-") as folder:
         devices = '[devices.dev]\nkind = "burst"\n'
-        with LocalService(Path(folder), devices) as service:
+        with (
+            store_setting(postgresql="--postgresql" in sys.argv) as setting,
+            LocalService(Path(folder), devices, setting) as service,
+        ):
             accepted = compete(service)
             rows = promised(service)
     late = [row for row in rows if row["started"] is None or row["late"] > 0]
@@ -116,7 +121,7 @@ def compete(service: LocalService) -> int:
 def promised(service: LocalService) -> list[dict[str, float]]:
     """Once all are over: when each promised task started, and how late that was."""
     words = "SELECT started, started - submitted - max_wait AS late FROM tasks"
-    store = connect(service.state / "store.sqlite")
+    store = open_database(service.state)
     try:
         while store.execute("SELECT 1 FROM tasks WHERE ended IS NULL").fetchone():
             time.sleep(0.1)

@@ -1,4 +1,7 @@
-"""1 → 3 → 1 nodes, repeatedly; the seconds of each, and until the nodes are idle, as JSON."""
+"""1 → 3 → 1 nodes, repeatedly; the seconds of each, and until the nodes are idle, as JSON.
+
+Arguments: how often, a folder, and how often again at once, without waiting for idle nodes.
+"""
 
 import json
 import subprocess
@@ -17,21 +20,24 @@ def idle() -> bool:
     return listed.stdout.split() == ["idle"] * 3
 
 
-with Job(most=3, folder=sys.argv[2]) as job:
-    job.begin(step=0)
-    expands, shrinks, idles = [], [], []
-    while job.state.step < int(sys.argv[1]):
+ROUNDS, FOLDER, MORE = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+with Job(most=3, folder=FOLDER) as job:
+    expands, shrinks, idles, failures = [], [], [], 0
+    for step in job.steps(ROUNDS + MORE):
         began = time.perf_counter()
-        job.expand(3, least=3, wait=30)
+        failures += 3 - job.expand(3, wait=30)
         total = np.zeros(1)
         job.comm.Allreduce(np.ones(1), total)
         expands.append(time.perf_counter() - began)
-        assert total[0] == 3
+        assert total[0] == job.size
         began = time.perf_counter()
         job.shrink(1)
         shrinks.append(time.perf_counter() - began)
-        while not idle() and time.perf_counter() - began < 30:
+        while step < ROUNDS and not idle() and time.perf_counter() - began < 30:
             time.sleep(0.005)
         idles.append(time.perf_counter() - began)
-        job.state.step += 1
-    print(json.dumps({"expand": expands, "shrink": shrinks, "idle": idles}))
+    times = {"expand": expands, "shrink": shrinks, "idle": idles}
+    print(
+        json.dumps({name: each[:ROUNDS] for name, each in times.items()} | {"failures": failures})
+    )

@@ -29,6 +29,7 @@ install -D -m 644 "$here/../systemd/qtide.tmpfiles" "$root/usr/lib/tmpfiles.d/qt
 install -D -m 640 "$source/docs/examples/serve.toml" "$root/etc/qtide/serve.toml"
 install -D -m 644 "$here/../prometheus/qtide.rules.yml" "$root/usr/share/qtide/qtide.rules.yml"
 install -D -m 644 "$here/../grafana/qtide.json" "$root/usr/share/qtide/qtide-grafana.json"
+install -D -m 755 "$here/../waldur/sacct" "$root/usr/share/qtide/waldur-sacct"
 install -D -m 644 "$source/LICENSE" "$root/usr/share/doc/qtide/copyright"
 mkdir -p "$root/usr/bin" "$root/DEBIAN"
 ln -s /opt/qtide/bin/qtide "$root/usr/bin/qtide"

@@ -44,8 +44,8 @@ with Job(most=max(SIZES)) as job:
     x = job.distributed("x", (GRID, GRID))
     r = job.distributed("r", (GRID, GRID), fill=lambda rows: np.ones((len(rows), GRID)))
     p = job.distributed("p", (GRID, GRID), fill=lambda rows: np.ones((len(rows), GRID)))
-    while job.state.residual > 1e-8:
-        size = SIZES[job.state.step // EVERY % len(SIZES)]
+    while state.residual > 1e-8:
+        size = SIZES[state.step // EVERY % len(SIZES)]
         if size >= job.size:
             job.expand(size, wait=30)
         else:
@@ -57,8 +57,8 @@ with Job(most=max(SIZES)) as job:
         r.local -= alpha * product
         after = dot(job, r.local, r.local)
         p.local[...] = r.local + after / before * p.local
-        job.state.residual = after**0.5
-        job.state.step += 1
+        state.residual = after**0.5
+        state.step += 1
     middle = dot(job, x.local, x.local) ** 0.5
     if job.root:
-        print(f"{job.state.step} iterations, |x| = {middle:.10g}")
+        print(f"{state.step} iterations, |x| = {middle:.10g}")

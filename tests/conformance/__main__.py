@@ -56,6 +56,7 @@ SUITES = {
         ("pennylane", "pennylane-qiskit", "pytest", "pytest-mock", "flaky"),
         ("pennylane_device.py",),
     ),
+    "waldur": Suite(("dimod", "waldur-site-agent-slurm"), ("waldur_usage.py",)),
 }
 
 
@@ -76,7 +77,11 @@ def passes(name: str, service: LocalService) -> bool:
     suite = SUITES[name]
     python = environment(name, suite)
     script, *words = suite.command
-    environ = os.environ | {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token("ada")}
+    environ = os.environ | {
+        "QTIDE_URL": service.url,
+        "QTIDE_TOKEN": service.token("ada", "physics"),
+        "QTIDE_OPERATOR_TOKEN": service.token("operator", operator=True),
+    }
     began = time.monotonic()
     done = subprocess.run(
         [python, HERE / script, *words], env=environ, cwd=PLACE, timeout=LIMIT, check=False

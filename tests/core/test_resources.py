@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.core.errors import NotEnoughNodes, UsageError
-from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, Room, nodes_filled, size_in_bytes
+from qtide.core.resources import (
+    WHOLE,
+    BillingWeights,
+    Needs,
+    NodeKind,
+    NodePart,
+    Room,
+    nodes_filled,
+    size_in_bytes,
+)
 
 kinds = st.builds(
     NodeKind,
@@ -111,3 +120,35 @@ def test_nodes_filled_is_enough_and_at_most_twice_what_is_needed(
 
 def test_sizes_in_words() -> None:
     assert [size_in_bytes(each) for each in ("1 kB", "2MiB", 7)] == [1000, 2**21, 7]
+
+
+@pytest.mark.parametrize(
+    ("word", "rate"),
+    [
+        ("CPU=1.0,Mem=0.25G,GRES/gpu=2.0", 8 + 0.25 * 64 + 2.0 * 4),
+        ("cpu=0.5", 4.0),
+        ("Mem=0.001", 0.001 * 64 * 1024),  # by the mebibyte, as Slurm has it
+        ("GRES/gpu:a100=3,node=10", 22.0),
+    ],
+)
+def test_a_node_is_charged_by_the_site_s_weights(word: str, rate: float) -> None:
+    kind = NodeKind("gpu", 2, 8, 4, 64 * 2**30, weights=BillingWeights.parse(word))
+    assert kind.rate == pytest.approx(rate)
+
+
+def test_weights_that_are_not_said_right_get_one_sentence() -> None:
+    for word in ("CPU", "CPU=x", "License/matlab=3", "Mem=1.5X"):
+        with pytest.raises(UsageError, match=r"billing weights are said as in CPU=1,GRES/gpu=4"):
+            BillingWeights.parse(word)
+    assert BillingWeights.parse("CPU=1,License/matlab=3", ignore_others=True).cores == 1.0
+
+
+def test_parts_and_kinds_are_charged_in_proportion() -> None:
+    weights = BillingWeights.parse("CPU=1,GRES/gpu=4", highest=True)
+    cpu, gpu = (NodeKind(f"k{n}", 2, 8, 4 * n, weights=weights) for n in (0, 1))
+    assert (cpu.rate, gpu.rate, gpu.charge(cpu)) == (8.0, 16.0, 2.0)
+    part = gpu.divided(Needs(2, 1))
+    assert (part.rate, part.fraction, part.charge(part)) == (4.0, 0.25, 0.25)
+    assert gpu.part_rate(NodePart((0, 1), (3,))) == 4.0
+    plain = NodeKind("plain", 2, 8)
+    assert (plain.charge(plain), plain.divided(Needs(2)).charge(plain), plain.rate) == (1, 0.25, 0)

@@ -69,3 +69,44 @@ def test_scripts_are_valid_shell(name: str) -> None:
         ["/bin/sh", "-n", DEPLOY / name], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.further
+def test_rpm_and_ansible_accept_what_is_for_them() -> None:
+    """Their checkers come with a hundred packages, so this is not in every test run."""
+    if shutil.which("rpmlint") is None or shutil.which("ansible-lint") is None:
+        install("rpmlint and ansible-lint are missing", ["rpm", "rpmlint", "ansible-lint"])
+    done = subprocess.run(
+        ["rpmlint", DEPLOY / "rpm/qtide.spec"], capture_output=True, text=True, check=False
+    )
+    found = [line for line in done.stdout.splitlines() if ": E: " in line]
+    # where systemd's macros are missing, as on Debian, the folders are named
+    assert all("hardcoded-library-path" in line for line in found), done.stdout
+    folder = DEPLOY / "ansible"
+    words = ["ansible-lint", "--offline", "qtide.yml"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    """As far as its schema tells: Debian has no Grafana that could load it."""
+    board = json.loads((DEPLOY / "grafana/qtide.json").read_text())
+    assert board.get("id") is None and board["title"] and board["schemaVersion"] >= 36
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    sources = {each["name"] for each in board["templating"]["list"] if each["type"] == "datasource"}
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+        assert panel["type"] in {"timeseries", "stat", "table", "state-timeline", "bargauge"}
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+        used = {panel["datasource"]["uid"]} | {t["datasource"]["uid"] for t in panel["targets"]}
+        assert used <= {f"${{{name}}}" for name in sources}

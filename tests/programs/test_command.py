@@ -120,6 +120,8 @@ def test_what_cannot_be_started_is_said_in_one_sentence(tmp_path: Path) -> None:
         text = failure(task, tmp_path)
         assert told in text
         assert "\n" not in text
+    bare = script(tmp_path, "#!/no/such/interpreter")
+    assert "the interpreter in its first line" in failure(command(bare), tmp_path)
     plain.write_bytes(b"\x7fELF nothing")
     plain.chmod(0o755)
     assert "Exec format error" in failure(command(plain), tmp_path)
@@ -188,6 +190,13 @@ def test_an_mpi_program_in_virtual_time(tmp_path: Path) -> None:
     """It really runs, on this machine, and its nodes are busy together."""
     run = commands_program.chain.run(cluster="simulated:3", runs=tmp_path)
     assert run.value[-1] == "3 of 3\n"
+
+
+def test_open_mpi_is_recognised_and_gets_its_own_options(tmp_path: Path) -> None:
+    said = '[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || echo "$@"'
+    launcher = str(script(tmp_path, f"#!/bin/sh\n{said}\n"))
+    made = run(command("true", launcher=launcher).on(1, ranks_per_node=2), tmp_path)
+    assert made.output.split()[:-1] == ["-n", "2", "--bind-to", "none", "--host", "localhost:2"]
 
 
 def test_a_lost_node_starts_an_mpi_program_again(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,17 @@ LIMIT = 60.0
 
 
 class PostgresServer:
-    """A server that tests may kill; since it refuses to run as root, root starts it as postgres."""
+    """A server that tests may kill; since it refuses to run as root, root starts it as postgres.
 
-    def __init__(self) -> None:
+    `within` are words before its command, which start it on another host, at `address`.
+    """
+
+    def __init__(self, address: str = "127.0.0.1", within: Sequence[str] = ()) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="qtide-pg-"))
         (self.port,) = free_ports(1)
-        self.url = f"postgresql://qtide@127.0.0.1:{self.port}/postgres"
+        self.url = f"postgresql://qtide@{address}:{self.port}/postgres"
+        self._address = address
+        self._within = list(within)
         self._programs = _programs()
         self._terms: dict[str, Any] = {"cwd": self.folder, "stdout": subprocess.DEVNULL}
         if os.geteuid() == 0:
@@ -33,14 +40,23 @@ class PostgresServer:
             shutil.chown(self.folder, "postgres")
         words = ("initdb", "--pgdata=data", "--auth=trust", "--username=qtide", "--no-sync")
         subprocess.run([self._programs / words[0], *words[1:]], check=True, **self._terms)
+        with (self.folder / "data/pg_hba.conf").open("a") as file:
+            file.write(f"host all all {address}/24 trust\n")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> PostgresServer:
         """Start it and wait until it answers."""
-        words = ("-D", "data", "-p", str(self.port), "-k", ".", "-h", "127.0.0.1")
+        words = ("-D", "data", "-p", str(self.port), "-k", ".", "-h", self._address)
+        terms, before = self._terms, self._within
+        if before:  # only root can enter the host, so the user changes there
+            before = [
+                *before,
+                *["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"],
+            ]
+            terms = {"cwd": self.folder, "stdout": subprocess.DEVNULL}
         with (self.folder / "log").open("ab") as log:
-            server = [str(self._programs / "postgres"), *words]
-            self._process = subprocess.Popen(server, stderr=log, **self._terms)
+            server = [*before, str(self._programs / "postgres"), *words]
+            self._process = subprocess.Popen(server, stderr=log, **terms)
         wait_until(self._answers, LIMIT)
         return self
 
@@ -62,8 +78,28 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
-        words = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        words = [
+            str(self._programs / "pg_isready"),
+            "-q",
+            "-h",
+            self._address,
+            "-p",
+            str(self.port),
+        ]
         return subprocess.run(words, check=False).returncode == 0
+
+
+@contextmanager
+def store_setting(*, postgresql: bool) -> Iterator[str]:
+    """What a configuration says about its store: a database of our own, or nothing."""
+    if not postgresql:
+        yield ""
+        return
+    server = PostgresServer().start()
+    try:
+        yield f'store = "{server.url}"'
+    finally:
+        server.stop()
 
 
 def _lives(pid: int) -> bool:

@@ -41,12 +41,16 @@ OccupationLog.__init__ = begin_and_link
 
 @pytest.fixture
 def diaries(tmp_path: Path) -> Path:
-    """The folder of a Python whose workers' logs have a second name, and so outlive the workers."""
-    (tmp_path / "sitecustomize.py").write_text(DIARY)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    keep_diaries(tmp_path)
     return tmp_path
+
+
+def keep_diaries(folder: Path) -> None:
+    """Make a Python whose workers' logs have a second name, and so outlive the workers."""
+    (folder / "sitecustomize.py").write_text(DIARY)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
 
 
 def busy(folder: Path) -> list[Occupation]:

@@ -47,6 +47,8 @@ def server() -> Iterator[PostgresServer]:
 class Pair:
     """Two services on one database, and a client that knows both."""
 
+    device = DEVICE
+
     def __init__(self, folder: Path, database: str) -> None:
         self.database = database
         self.services = [self._made(folder / name) for name in ("first", "second")]
@@ -59,7 +61,7 @@ class Pair:
 
     def _made(self, folder: Path) -> LocalService:
         folder.mkdir()
-        return LocalService(folder, DEVICE, f'store = "{self.database}"')
+        return LocalService(folder, self.device, f'store = "{self.database}"')
 
     def leader(self) -> LocalService:
         """The service that answers."""

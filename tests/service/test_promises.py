@@ -22,6 +22,7 @@ from tests.service.simulation import OPERATOR, Site
     st.booleans(),
     st.sampled_from((0.5, 1.0, 2.0)),
     st.sampled_from((0.0, 0.0004, 0.005, 0.05)),
+    st.sampled_from((None, 0.1)),
 )
 def test_whoever_was_promised_a_start_starts_in_time(
     seed: int,
@@ -30,8 +31,9 @@ def test_whoever_was_promised_a_start_starts_in_time(
     untimed: bool,
     load: float,
     commit_s: float,
+    chunk: float | None,
 ) -> None:
-    setup = {"policy": policy, "calibration": calibration}
+    setup = {"policy": policy, "calibration": calibration, "chunk": chunk}
     rivals = Rivals(seed, setup, load=load, untimed=untimed, commit_s=commit_s, lasts=8.0).run()
     assert [(task.started, task.latest) for task in rivals.broken] == []
 

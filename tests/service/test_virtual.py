@@ -41,6 +41,8 @@ setups = st.fixed_dictionaries(
         "policy": st.sampled_from(POLICIES.names()),
         "retries": st.integers(0, 3),
         "limit": st.sampled_from((5.0, 60.0)),
+        "chunk": st.sampled_from((None, 0.3)),
+        "sessions": st.sampled_from((None, {"longest": 40.0, "idle": 8.0})),
         "calibration": st.sampled_from((None, None, {"every": 50.0, "lasts": 10.0})),
     }
 )
@@ -62,6 +64,10 @@ class Act:
 
 def submits(caller: Caller, seconds: float, **more: Any) -> Step:
     return Act("submit", (caller, seconds), more)
+
+
+def holds(caller: Caller, seconds: float, idle: float, tasks: list[float], gap: float) -> Step:
+    return Act("hold", (caller, seconds, idle, tasks, gap), {})
 
 
 def cancels(number: int) -> Step:
@@ -114,7 +120,15 @@ submissions = st.builds(
     max_wait=st.sampled_from((None, None, None, 0.0, 10.0, 1e3)),
     key=st.sampled_from((None, None, "one", "other")),
 )
-harmless = submissions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
+sessions = st.builds(
+    holds,
+    callers,
+    st.sampled_from((2.0, 40.0)),
+    st.sampled_from((0.5, 8.0)),
+    st.lists(seconds, max_size=4),
+    st.sampled_from((0.0, 0.1, 3.0)),
+)
+harmless = submissions | sessions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
 harmful = st.sampled_from(
     (
         *(kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, reloads),

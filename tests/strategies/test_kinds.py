@@ -19,6 +19,7 @@ from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.core.ledger import Interval
 from qtide.core.resources import NodeKind
 from qtide.core.world.virtual import VirtualWorld
+from qtide.interfaces.report.table import TableRow, headings
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
@@ -27,7 +28,7 @@ from qtide.strategies.strategy import STRATEGIES
 from tests.bench import INSTANT
 from tests.core.invariant import check
 from tests.strategies.arena import GRAVEYARD, LIMIT, folder
-from tests.strategies.random_program import quantum_step, seconds
+from tests.strategies.random_program import planned, quantum_step, seconds
 
 CPU = NodeKind("cpu", 3, cores=4)
 GPU = NodeKind("gpu", 2, cores=2, gpus=2)
@@ -193,3 +194,18 @@ def test_a_kind_that_is_not_there_is_refused_with_what_is(tmp_path: Path) -> Non
         "the task work needs a node of kind 'tpu', but the cluster has: cpu (3 nodes with 4 cores, "
         "no GPU), gpu (2 nodes with 2 cores, 2 GPUs)"
     )
+
+
+def test_what_the_site_charges_is_in_the_metrics_and_the_table(tmp_path: Path) -> None:
+    kinds = ["cpu:3,cores=4", "gpu:2,cores=2,gpus=2"]
+    plan = [["p", [[10.0, 2, 0, 0, "cpu"]]], ["p", [[5.0, 1, 1, 0, "gpu"]]]]
+    made = planned.using(
+        cluster="simulated", kind=kinds, billing="CPU=1,GRES/gpu=10", runs=tmp_path
+    ).run(json.dumps(plan))
+    spans = RunFolder(tmp_path / made.name).intervals()
+    rates = {each.lane[5:8]: each.rate for each in spans if each.what == "held"}
+    assert rates == {"cpu": 4.0, "gpu": 22.0}
+    metrics = made.metrics
+    assert metrics.billing_held == pytest.approx(4.0 * 10 + 22.0 * 5)
+    assert metrics.billing_busy == pytest.approx(2.0 * 10 + 11.0 * 5)
+    assert "billing-s" in headings([TableRow("elastic", 1, metrics)])

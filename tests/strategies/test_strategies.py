@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qtide import classical, pretend, quantum, task, together
-from qtide.backends.clusters.simulated import Delays
+from qtide.backends.clusters.simulated import Delays, Loss
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes
 from qtide.core.metrics import Metrics, measure
@@ -257,3 +257,16 @@ def test_a_narrow_step_between_wide_phases_costs_no_new_start(tmp_path: Path) ->
     assert bench.world.now() == pytest.approx(5 + 8 * (4 + 0.05), rel=0.02)
     starts = [span for span in bench.intervals() if span.what == "starting"]
     assert len(starts) == 3
+
+
+def test_static_gets_a_node_back_that_was_lost_and_recovers(tmp_path: Path) -> None:
+    """Its nodes are granted together, so the lost one must go back before the others."""
+    bench = Bench(tmp_path, nodes=2, losses=[Loss(5.0, "n2", 1.0)])
+
+    async def rounds() -> None:
+        for _ in range(4):
+            await classical(task(work, 10.0), task(work, 10.0))
+
+    bench.run(play(bench.assignment("job", 2), "static", rounds()))
+    assert bench.world.now() < 4 * 10.0 + 10.0
+    assert check(bench.intervals(), 2, 1) == []

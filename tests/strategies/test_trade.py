@@ -16,8 +16,8 @@ def forecast(waits: list[float], start: float = 0.0) -> Forecast:
     return made
 
 
-def trade(favour: float, waits: list[float], start: float = 0.0) -> Trade:
-    return Trade(favour, forecast(waits, start), most=8)
+def trade(favour: float, waits: list[float], start: float = 0.0, charge: float = 1.0) -> Trade:
+    return Trade(favour, forecast(waits, start), 8, charge)
 
 
 def over_a_gap(trade: Trade, number: int, tasks: list[float | None], gap: float) -> NodeVerdict:
@@ -48,6 +48,16 @@ def test_waits_that_vary_are_a_reason_to_keep() -> None:
         sure, 1, [10.0], gap=35.0
     ).keep  # asked for 30 s ahead, it is there in time
     assert over_a_gap(unsure, 1, [10.0], gap=25.0).keep
+
+
+def test_a_node_that_is_charged_more_is_kept_for_less_time() -> None:
+    stages = [Stage(25.0, 0.0, [10.0])]
+    assert trade(0.5, [0.0, 60.0]).over_a_gap(1, stages).keep
+    assert not trade(0.5, [0.0, 60.0], charge=4.0).over_a_gap(1, stages).keep
+    assert trade(0.5, [10.0], start=2.0, charge=0.1).patience() > 11
+    assert trade(0.5, [10.0], start=2.0, charge=10.0).patience() < 5
+    few = trade(0.5, [5.0], start=2.0, charge=10.0).nodes_for([10.0] * 8, held=0)
+    assert few < trade(0.5, [5.0], start=2.0).nodes_for([10.0] * 8, held=0)
 
 
 def test_a_node_that_brings_little_is_not_kept() -> None:

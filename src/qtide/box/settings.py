@@ -141,10 +141,12 @@ def _accounting(layout: BoxLayout, plan: BoxPlan) -> str:
     if not plan.accounting:
         return "AccountingStorageType=accounting_storage/none"
     pass_line = f"AccountingStoragePass={layout.munge_socket}\n" if plan.auth == "munge" else ""
+    licences = ["qpu", *(each.partition(":")[0] for each in plan.licences)]
     return f"""\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort={plan.ports[1]}
+AccountingStorageTRES={",".join(f"license/{name}" for name in licences)}
 {pass_line}AccountingStoreFlags=job_comment"""
 
 

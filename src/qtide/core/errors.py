@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -41,6 +42,10 @@ class NodeLost(PhaseError):  # noqa: N818 - named after the event
     """A node died or was taken away before it answered; its task runs again on another one."""
 
 
+class NodeTaskFailed(PhaseError):  # noqa: N818 - named after the event
+    """A task raised an exception that cannot be unpickled; only its text is known."""
+
+
 class CommandFailed(PhaseError):  # noqa: N818 - named after the event
     """A command could not be started, or ended with an exit code that means failure."""
 
@@ -58,6 +63,14 @@ def own_lines(error: BaseException) -> list[str]:
     others = [each for each in frames if not Path(each.filename).is_relative_to(HOME)]
     own = [each for each in others if not foreign(each.filename)] or others[-1:]
     return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
+
+
+def noted(error: Exception, task: str, node: str, lines: Iterable[str]) -> Exception:
+    """Return a task's exception with notes that name the task, the node and the user's lines."""
+    error.add_note(f"in the task {task} on node {node}")
+    for line in lines:
+        error.add_note(f"  {line}")
+    return error
 
 
 def definition(function: object) -> list[str]:

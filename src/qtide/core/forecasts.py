@@ -80,12 +80,18 @@ class Durations:
         if began is not None:
             self._last[key] = max(0.0, self._now() - began - besides)
 
+    def record(self, key: Place, seconds: float) -> None:
+        """Record the duration of a task that was measured elsewhere."""
+        self._last[key] = seconds
+
     def learn_size(self, name: str, nodes: int, seconds: float) -> None:
         """Record how long a function took on a number of nodes that was chosen for it."""
         self._last[f"{name} on", nodes] = seconds
 
-    def best_size(self, name: str, sizes: range, time_weight: float) -> int:
+    def best_size(self, name: str, sizes: range, time_weight: float, charge: float = 1.0) -> int:
         """Choose a number of nodes: where time and node-seconds, as weighed, should cost least.
+
+        `charge` is what the site charges for a second of such a node.
 
         Until two sizes are known, try a middle one and the largest. Then a size that was never
         tried is expected to take the time of Amdahl's law, through the known ones.
@@ -99,7 +105,7 @@ class Durations:
 
         def cost(nodes: int) -> float:
             seconds = known.get(nodes, serial + parallel / nodes)
-            return (time_weight + (1 - time_weight) * nodes) * seconds
+            return (time_weight + (1 - time_weight) * charge * nodes) * seconds
 
         return min(sizes, key=cost)
 

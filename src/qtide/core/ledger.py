@@ -40,6 +40,8 @@ class Interval(NamedTuple):
     """For a phase, its place in the program."""
     part: tuple[int, int] | None = None
     """The numbers of cores and GPUs: of a node that is held, or of a task that has a part of it."""
+    rate: float = 0.0
+    """What the site charges for each second of it; 0 if that is unknown."""
 
     @property
     def seconds(self) -> float:
@@ -50,18 +52,23 @@ class Interval(NamedTuple):
 class Span:
     """An open span; closing it twice is harmless."""
 
-    __slots__ = ("_id", "_ledger", "start")
+    __slots__ = ("_id", "_ledger", "division", "start")
 
     def __init__(self, ledger: Ledger, identity: int, start: float) -> None:
         self._ledger: Ledger | None = ledger
         self._id = identity
         self.start = start
+        self.division: list[tuple[str, float]] = []
+        """Labels and seconds of what it consisted of, if that was several things in a row."""
 
     def close(self, at: float | None = None) -> None:
         """End the span, now or at the given time."""
         if self._ledger is not None:
             end = self._ledger.clock() if at is None else max(self.start, at)
-            self._ledger.write({"t": end, "end": self._id})
+            event: Event = {"t": end, "end": self._id}
+            if self.division:
+                event["division"] = [(name, round(each, 6)) for name, each in self.division]
+            self._ledger.write(event)
             self._ledger = None
 
     def __enter__(self) -> Span:
@@ -90,14 +97,17 @@ class Ledger:
         label: str = "",
         key: str = "",
         part: tuple[int, int] | None = None,
+        rate: float = 0.0,
     ) -> Span:
-        """Open a span now; `key` is a phase's place in the program, `part` what a task has."""
+        """Open a span now; the arguments are the fields of an `Interval`."""
         identity, start = next(self._identities), self.clock()
         event = self._opening(identity, what, lane, start, label)
         if key:
             event["key"] = key
         if part:
             event["part"] = part
+        if rate:
+            event["rate"] = round(rate, 6)
         self.write(event)
         return Span(self, identity, start)
 
@@ -193,7 +203,8 @@ def intervals(events: Iterable[Event], now: float = 0.0) -> Iterator[Interval]:
         last = max(last, event["t"])
         if "end" in event:
             if event["end"] in opened:
-                yield _interval(opened.pop(event["end"]), event["t"])
+                whole = _interval(opened.pop(event["end"]), event["t"])
+                yield from _divided(whole, event["division"]) if "division" in event else [whole]
         elif "id" in event:  # others are notes and signs of life
             opened[event["id"]] = event
     yield from _open_ended(opened, max(last, now))
@@ -226,7 +237,19 @@ def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
 def _interval(event: Event, end: float) -> Interval:
     start, label, key = event["t"], event.get("label", ""), event.get("key", "")
     part = tuple(event["part"]) if "part" in event else None
-    return Interval(event["job"], event["what"], event["lane"], start, end, label, False, key, part)
+    rate = event.get("rate", 0.0)
+    return Interval(
+        event["job"], event["what"], event["lane"], start, end, label, False, key, part, rate
+    )
+
+
+def _divided(whole: Interval, division: Iterable[tuple[str, float]]) -> Iterator[Interval]:
+    """The things that a span consisted of, one after the other."""
+    start = whole.start
+    for label, each in division:
+        end = min(start + each, whole.end)
+        yield whole._replace(start=start, end=end, label=label)
+        start = end
 
 
 OWN = ("t", "job", "note", "lane", "why")

@@ -51,6 +51,10 @@ class Metrics:
     """Core-seconds that tasks had; a task that shares no node has all of its cores."""
     gpus_held: float = 0.0
     gpus_busy: float = 0.0
+    billing_held: float = 0.0
+    """What the site charges for the nodes held, by its billing weights; 0 if they are unknown."""
+    billing_busy: float = 0.0
+    """What of it was charged for what tasks had while they ran."""
     divided: bool = False
     """Whether tasks shared nodes, or nodes differed: then node-seconds do not tell everything."""
     open_ended: int = 0
@@ -120,16 +124,18 @@ def measure(intervals: Iterable[Interval]) -> Metrics:
 
 
 def _by_cores(intervals: Sequence[Interval]) -> dict[str, Any]:
-    """Core-seconds and GPU-seconds, held and busy."""
+    """Core-seconds, GPU-seconds and billing-seconds, held and busy."""
     nodes = [each for each in intervals if each.lane.startswith("node/")]
     sizes = {each.lane: each.part for each in nodes if each.what == "held" and each.part}
-    sums = {"cores_held": 0.0, "cores_busy": 0.0, "gpus_held": 0.0, "gpus_busy": 0.0}
+    units = ("cores", "gpus", "billing")
+    sums = {f"{unit}_{what}": 0.0 for unit in units for what in ("held", "busy")}
     divided = len(set(sizes.values())) > 1 or any("#" in lane for lane in sizes)
     for each in nodes:
         part = each.part or sizes.get(each.lane)
         if each.what in ("held", "busy") and part is not None:
             sums[f"cores_{each.what}"] += part[0] * each.seconds
             sums[f"gpus_{each.what}"] += part[1] * each.seconds
+            sums[f"billing_{each.what}"] += each.rate * each.seconds
             divided = divided or (each.what == "busy" and each.part is not None)
     return {**sums, "divided": divided}
 

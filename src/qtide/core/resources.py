@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -90,6 +90,51 @@ class Needs:
 
 
 WHOLE = Needs()
+WEIGHTS = "CPU=1,GRES/gpu=4,Mem=0.25G"
+WEIGHT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE)
+POWERS = {unit: 2 ** (10 * power) for power, unit in enumerate("BKMGTP")}
+
+
+@dataclass(frozen=True)
+class BillingWeights:
+    """What a site charges for each second of a core, a GPU, a byte and a node."""
+
+    cores: float = 0.0
+    gpus: float = 0.0
+    memory: float = 0.0
+    nodes: float = 0.0
+    highest: bool = False
+    """Whether only the largest of these counts, not their sum (Slurm: MAX_TRES)."""
+
+    @staticmethod
+    def parse(word: str, *, ignore_others: bool = False, highest: bool = False) -> BillingWeights:
+        """Read `CPU=1,GRES/gpu=4,Mem=0.25G`, the notation of Slurm's TRESBillingWeights."""
+        found: dict[str, float] = {}
+        for entry in filter(None, word.split(",")):
+            name, _, value = (part.strip() for part in entry.partition("="))
+            field = _BILLED.get(name.lower().partition(":")[0])
+            amount = WEIGHT.fullmatch(value)
+            if field is None and ignore_others:
+                continue
+            if field is None or amount is None:
+                raise UsageError(f"billing weights are said as in {WEIGHTS}, not {entry!r}")
+            # Slurm counts memory in mebibytes, unless the weight has a unit
+            unit = POWERS[amount[2].upper() or "M"] if field == "memory" else 1
+            found[field] = float(amount[1]) / unit
+        return BillingWeights(**found, highest=highest)
+
+    def rate(self, cores: int, gpus: int, memory: int | None) -> float:
+        """What each second of a node, or of a part of it, is charged."""
+        each = (
+            self.cores * cores,
+            self.gpus * gpus,
+            self.memory * (memory or 0),
+            self.nodes,
+        )
+        return max(each) if self.highest else sum(each)
+
+
+_BILLED = {"cpu": "cores", "gres/gpu": "gpus", "mem": "memory", "node": "nodes"}
 EXAMPLE = "gpu:2,cores=8,gpus=4"
 
 
@@ -106,6 +151,10 @@ class NodeKind:
     """Number of groups into which the cores are divided, each with memory of its own."""
     is_part: bool = False
     """Whether these are parts of nodes that other jobs may share."""
+    weights: BillingWeights | None = None
+    """What the site charges; None if nobody has told."""
+    fraction: float = 1.0
+    """What a part of a node is charged, as a fraction of the whole node's charge."""
 
     @staticmethod
     def parse(word: str) -> NodeKind:
@@ -161,9 +210,28 @@ class NodeKind:
 
     def divided(self, part: Needs) -> NodeKind:
         """The kind whose nodes are parts of these nodes."""
-        number = self.count * int(1 / self.share(part) + ROUNDING)
-        memory = part.memory or self.memory
-        return NodeKind(self.name, number, part.cores or 1, part.gpus, memory, is_part=True)
+        share = self.share(part)
+        number, memory = self.count * int(1 / share + ROUNDING), part.memory or self.memory
+        terms: dict[str, Any] = {"weights": self.weights, "is_part": True, "fraction": share}
+        made = NodeKind(self.name, number, part.cores or 1, part.gpus, memory, **terms)
+        return replace(made, fraction=made.rate / self.rate) if self.rate else made
+
+    @property
+    def rate(self) -> float:
+        """What each second of a node is charged; 0 if nobody has told."""
+        return self.weights.rate(self.cores, self.gpus, self.memory) if self.weights else 0.0
+
+    def part_rate(self, part: NodePart | None) -> float:
+        """What each second of a task is charged that has a part of a node, or all of it."""
+        if self.weights is None or part is None:
+            return self.rate
+        return self.weights.rate(len(part.cores), len(part.gpus), part.memory)
+
+    def charge(self, usual: NodeKind) -> float:
+        """What a second of a node is charged, where one of a whole node of the usual kind is 1."""
+        if not self.rate or not usual.rate:
+            return self.fraction
+        return self.rate * usual.fraction / usual.rate
 
     @property
     def size(self) -> tuple[int, int] | None:

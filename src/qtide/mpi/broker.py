@@ -79,6 +79,7 @@ class RootRecord:
         self._own = [self._ledger.span("held", here), self._ledger.span("busy", here)]
         self._busy: dict[int, Span] = {}
         self._founders = FounderNodes(self.server, {}, None)
+        self._ahead: NodeBroker | None = None
 
     @cached_property
     def checkpoints(self) -> Path:
@@ -87,7 +88,20 @@ class RootRecord:
 
     @cached_property
     def broker(self) -> NodeBroker:
-        """The broker, created on first use."""
+        """The broker, connected to the cluster at first use or by `prepare`."""
+        if self._ahead is not None:
+            with suppress(Exception):  # what failed then may work now
+                self._ahead.connect()
+                return self._ahead
+        broker = self._new_broker()
+        broker.connect()
+        return broker
+
+    def prepare(self) -> None:
+        """Begin to connect to the cluster, so that the first growth need not wait for that."""
+        self._ahead = self._new_broker()
+
+    def _new_broker(self) -> NodeBroker:
         job = JobContext(self._folder.name, self._ledger, self._folder.values)
         first = len(self._founders.held) + 1
         return NodeBroker(self.server, job, self.kind, self._setting, self._start, first)
@@ -143,8 +157,9 @@ class RootRecord:
             self.server.close()
         else:
             self.server.close(0.0)
-        if "broker" in vars(self):
-            self.broker.close()
+        broker = vars(self).get("broker", self._ahead)
+        if broker is not None:
+            broker.close()
         self._founders.close()
         for span in (*self._busy.values(), *self._own, self._run):
             span.close()
@@ -198,6 +213,9 @@ class NodeBroker:
         self._closing = asyncio.Event()
         self._stack = ExitStack()
         self._loop = self._stack.enter_context(LoopThread(self._serve(kind, setting)))
+
+    def connect(self) -> None:
+        """Wait until the cluster is connected."""
         try:
             self._cluster = self._opened.result(OPEN_LIMIT)
         except BaseException:
@@ -228,9 +246,10 @@ class NodeBroker:
 
     def close(self) -> None:
         """Release all nodes."""
-        self._loop.call(self._closing.set)
-        with suppress(TimeoutError):  # the cluster's own time limits end whatever is left
-            self._loop.result()
+        if self._opened.done():
+            self._loop.call(self._closing.set)
+            with suppress(TimeoutError):  # the cluster's own time limits end whatever is left
+                self._loop.result()
         self._stack.close()
 
     async def _serve(self, kind: ClusterKind, setting: Setting) -> None:

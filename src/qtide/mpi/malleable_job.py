@@ -178,6 +178,7 @@ class Job:
                 raise NodesLost("a process of the job was lost while it began; start it again")
             join.close_ports(ports)
             self._decisions.size = launcher.size
+        record.prepare()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None

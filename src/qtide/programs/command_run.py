@@ -157,6 +157,11 @@ def _not_startable(program: str, environment: Mapping[str, str]) -> CommandFaile
         )
     if Path(program).is_dir():
         return CommandFailed(f"{program} on {host} is a folder, not a program")
+    if os.access(program, os.X_OK):
+        return CommandFailed(
+            f"{program} on {host} cannot be started: the interpreter in its first line, or the "
+            "loader that it needs, does not exist there"
+        )
     return CommandFailed(f"{program} on {host} is not executable: chmod +x {program}")
 
 

@@ -82,6 +82,9 @@ class TaskAttempt(Protocol):
         """The run's settings for commands."""
 
 
+TimeSpent = tuple[str, float]
+"""The name of a function, and the seconds of one call of it."""
+
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -161,6 +164,10 @@ class Task(Unawaited, Generic[T_co]):
     def starting(self) -> bool:
         """Called when its nodes are ready; return whether it still has to run."""
         return True
+
+    def spent(self, result: Any) -> list[TimeSpent]:
+        """The seconds of each call, if it stands for several that ran one after the other."""
+        return []
 
     def succeeded(self, result: Any) -> None:
         """Called with the result, while other tasks of its phase may still run."""

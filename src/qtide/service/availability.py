@@ -89,8 +89,14 @@ class Availability:
             yield f"device {device.name} " + (f"down {until:.0f} {_plain(why)}" if why else "up")
         for account in self._service.configuration.quotas.accounts:
             for left in self._service.quotas_left(Caller("", account)):
-                if left["of"] == "account" and left["qpu_seconds_left"] == 0:
+                daily = left["of"] == "account" and left["tasks"] is not None
+                if daily and left["qpu_seconds_left"] == 0:
                     yield f"account {account} has used its QPU seconds of today"
+        allocations = self._service.allocations
+        for account in allocations.of_accounts():
+            why = allocations.why_nothing_left(Caller("", account), self._service.devices)
+            if why is not None:
+                yield _plain(why.removeprefix("the "))
 
     def _seen(self, device: ServedDevice, told: str | None) -> tuple[str | None, bool]:
         """Why a device takes no work, if so; and whether to believe that at once."""

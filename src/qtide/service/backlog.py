@@ -14,6 +14,7 @@ from typing import Any
 from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
+from qtide.service.allocations import AllocationBook, as_quota
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.device.validator import Checked, HungUp
@@ -29,9 +30,11 @@ from qtide.service.task import (
     Conflict,
     Extent,
     Forbidden,
+    Route,
     ServiceTask,
     TaskStanding,
     TaskState,
+    owns,
 )
 
 log = logging.getLogger(__name__)
@@ -44,11 +47,16 @@ class Backlog:
     """Keeps every task from its acceptance to its end."""
 
     def __init__(
-        self, world: World, devices: Mapping[str, ServedDevice], meter: QuotaMeter
+        self,
+        world: World,
+        devices: Mapping[str, ServedDevice],
+        meter: QuotaMeter,
+        allocations: AllocationBook,
     ) -> None:
         self._world = world
         self._devices = devices
         self._meter = meter
+        self._allocations = allocations
         self._tasks: dict[str, ServiceTask] = {}
         self._arriving: dict[str, ServiceTask] = {}
         self._ending: set[str] = set()
@@ -98,6 +106,7 @@ class Backlog:
         self._tasks.pop(task.id, None)
         self._ending.discard(task.id)
         self._meter.charge(task, self._world.now())
+        self._allocations.settle(task)
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
             self._devices[task.device].ended(task)
@@ -166,6 +175,10 @@ class Backlog:
             if waits and task.id not in self._ending and task.device == device.name:
                 device.dispatcher.add(task)
 
+    def routed(self) -> list[ServiceTask]:
+        """The unfinished tasks that may move to another device."""
+        return [task for task in self._tasks.values() if task.route is not None]
+
     def blocked_by_device(self) -> Counter[str]:
         """Number of tasks per device that wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
@@ -188,7 +201,7 @@ class Backlog:
         device = self._devices[task.device]
         outlook = device.outlook(task)
         if outlook is None:  # between quota and device, while the change is committed
-            return TaskStanding("queue")
+            return TaskStanding(None if task.state is TaskState.RUNNING else "queue")
         return TaskStanding(
             None if task.state is TaskState.RUNNING else device.why_waiting(), outlook
         )
@@ -197,6 +210,7 @@ class Backlog:
         """Take up the unfinished tasks of an earlier service."""
         for task in tasks:
             self._meter.count(task.caller, 1)
+            self._allocations.reserve(task, accepted=True)
             self._tasks[task.id] = task
             now = self._world.now()
             if task.device in self._devices:
@@ -238,6 +252,14 @@ class Submission:
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
+    idle: float | None = None
+    """For a session, whose seconds are a burst's: how long it may hold the device idle."""
+    session: str | None = None
+    """The session that it belongs to."""
+    min_fidelity: float | None = None
+    """The least expected fidelity, if it names a class of devices."""
+    route: Route | None = None
+    """The devices that it may move to."""
     terms: CalibrationTerms = ANY_CALIBRATION
     """Which calibration set it accepts."""
     key: str | None = None
@@ -262,6 +284,7 @@ class Intake:
         world: World,
         store: Store,
         meter: QuotaMeter,
+        allocations: AllocationBook,
         backlog: Backlog,
         chance: random.Random,
         priorities: Priorities | None = None,
@@ -270,6 +293,7 @@ class Intake:
         self._world = world
         self._store = store
         self._meter = meter
+        self._allocations = allocations
         self._backlog = backlog
         self._chance = chance
         self.priorities = priorities or Priorities()
@@ -278,13 +302,15 @@ class Intake:
         self, caller: Caller, device: ServedDevice, submission: Submission
     ) -> ServiceTask:
         """Check and store a task; once this returns, the task is durable."""
-        task, checked = await self._draft(caller, device, submission)
+        task, checked = await self.draft(caller, device, submission)
         self._meter.check_fits(caller, task.seconds)
         draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
         self._meter.accept(caller)
         try:
+            self._allocations.reserve(task)
             await self._keep_or_refuse(device, task, draft)
         except BaseException:
+            self._allocations.settle(task)
             self._meter.count(caller, -1)
             raise
         return task
@@ -293,7 +319,7 @@ class Intake:
         self, caller: Caller, device: ServedDevice, submission: Submission
     ) -> dict[str, Any]:
         """What a task would take and when it would start, without accepting it."""
-        task, checked = await self._draft(caller, device, submission)
+        task, checked = await self.draft(caller, device, submission)
         now = task.submitted
         fixed, each = device.split_seconds(checked, task.seconds, task.shots)
         reason = device.why_waiting()
@@ -302,6 +328,7 @@ class Intake:
         outlook = device.outlook_if_added(task) if known else None
         likely = device.starts.likely(outlook.start - now) if outlook else None
         left = [quota.as_dict() for quota in self._meter.left(caller, now)]
+        left += [as_quota(each) for each in self._allocations.left(caller, device.name)]
         for quota in left:
             if quota["qpu_seconds_left"] is not None:
                 quota["qpu_seconds_left"] -= task.seconds
@@ -322,11 +349,12 @@ class Intake:
             "based_on": device.starts.starts,
         }
 
-    async def _draft(
+    async def draft(
         self, caller: Caller, device: ServedDevice, submission: Submission
     ) -> tuple[ServiceTask, Checked]:
         """Check a submission, and make the task that it would be."""
         self._check_priority(caller, submission.priority)
+        session = self._session(caller, device, submission)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
         shots = device.shots(submission.shots)
         data = checked.encoded
@@ -335,7 +363,8 @@ class Intake:
         seconds = device.seconds(checked, extent, shots)
         if not device.knows_seconds(checked.seconds, extent):
             # a guess must not refuse a task: cap it to the quota until one such task has run
-            seconds = min(seconds, self._meter.most_seconds(caller))
+            left = self._allocations.seconds_left(caller, device.name)
+            seconds = min(seconds, self._meter.most_seconds(caller), left)
         task = ServiceTask(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
             caller=caller,
@@ -350,25 +379,32 @@ class Intake:
             submitted=self._world.now(),
             priority=submission.priority,
             max_wait=submission.max_wait,
+            idle=submission.idle,
+            session=session,
+            route=submission.route,
             terms=submission.terms,
         )
+        if task.idle is not None:
+            device.check_session(task.seconds, task.idle)
         if why := task.terms.why_not(device.calibration_set, task.submitted):
             raise Conflict(f"the task {why}; submit it without that wish, or after a calibration")
         return task, checked
 
     async def _keep_or_refuse(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
         """Check and reserve what the task needs without yielding in between, then write it."""
-        blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
+        blocked = None
+        if task.session is None:  # a session has reserved the seconds of its tasks
+            blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
         if task.max_wait is not None:
             self._promise(device, task, over_quota=blocked is not None)
-        if blocked is None:
+        if blocked is None and task.session is None:
             self._meter.hold(task, task.submitted)
         with self._backlog.arriving(task):
             try:
                 await self._write(device, task, draft)
             except BaseException:
                 device.release(task)
-                if blocked is None:
+                if blocked is None and task.session is None:
                     self._meter.charge(task, task.submitted)
                 raise
             self._backlog.add(task, blocked)
@@ -396,6 +432,21 @@ class Intake:
             raise _late(task, reason, outlook.start)
         why = "as much of the device is promised as may be, or the wait is too short to promise"
         raise _cannot(task, reason, outlook.start, why)
+
+    def _session(self, caller: Caller, device: ServedDevice, submission: Submission) -> str | None:
+        """The id of the session that a submission belongs to, if that is open to it."""
+        if submission.session is None:
+            return None
+        found = self._backlog.find(submission.session)
+        if found is None or found.idle is None or not owns(caller, found):
+            raise Conflict(
+                f"you have no open session {submission.session!r}; open one, or submit without it"
+            )
+        if found.device != device.name:
+            raise Conflict(f"the session {found.id} holds {found.device}, not {device.name}")
+        if submission.max_wait is not None or submission.idle is not None:
+            raise Conflict("a task of a session starts at once; it takes no max_wait of its own")
+        return found.id
 
     def _check_priority(self, caller: Caller, priority: int) -> None:
         most = self.priorities.users.get(caller.user, self.priorities.most)

@@ -67,6 +67,15 @@ class MaintenanceWindow(Section):
     reason: str
 
 
+class SessionPlan(Section):
+    """What a session may take of a device."""
+
+    longest: Seconds = 300.0
+    """Maximum seconds that a session may hold the device."""
+    idle: Seconds = 10.0
+    """Maximum seconds that it may hold the device without a task on it; users may set less."""
+
+
 class DeviceSetup(BaseModel):
     """One device; further entries are the device's own options."""
 
@@ -82,6 +91,10 @@ class DeviceSetup(BaseModel):
     """How often to rerun a task if the device or the service died during it."""
     limit: Seconds = 600.0
     """Maximum seconds a task may occupy the device; tasks expected to take longer are refused."""
+    chunk: Seconds | None = None
+    """Seconds after which a long task gives way to one that goes before it; None for never."""
+    sessions: SessionPlan | None = None
+    """Whether users may hold the device for a while, and for how long."""
     promised: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """The share of future time that may be promised to tasks with a maximum wait."""
     python: str | None = None
@@ -197,6 +210,8 @@ class SlurmSection(Section):
     availability: AvailabilityPlan | None = None
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
+    job_record: Literal["AdminComment", "SystemComment", "Comment", "none"] = "AdminComment"
+    """The field of a job's record in Slurm's accounting that gets its tasks and QPU seconds."""
     jwt_key: Path | None = None
     """Slurm's key for tokens (AuthAltParameters=jwt_key=), to admit jobs without munge."""
 
@@ -233,6 +248,8 @@ class Configuration(Section):
     """Ways to know people besides the service's own tokens."""
     certificate: Path | None = None
     key: Path | None = None
+    publish_levels: bool = False
+    """Show the service levels of all devices to everybody, without sign-in, at `/levels`."""
     retention_days: Annotated[float, Field(gt=0)] = 30.0
     """Days to keep payloads and answers after a task's end; its usage record stays."""
     most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
@@ -318,7 +335,9 @@ def demonstration() -> Configuration:
         state=state_folder() / "demo",
         anonymous=True,
         devices={
-            "star": DeviceSetup(kind="star", profile="superconducting"),
+            "star": DeviceSetup(
+                kind="star", profile="superconducting", chunk=0.5, sessions=SessionPlan()
+            ),
             "noisy-star": DeviceSetup.model_validate(
                 {"kind": "star", "profile": "superconducting", "noisy": True}
             ),

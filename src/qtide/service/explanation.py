@@ -48,8 +48,22 @@ def explain(
     facts |= {"reason": standing.reason, "policy": device.setup.policy}
     facts |= {"tasks_ahead": ahead.tasks if ahead else 0, "seconds_running": running}
     facts |= {"seconds_ahead": ahead.seconds if ahead else 0.0}
+    if task.route is not None:
+        options = {name: each._asdict() for name, each in task.route.options.items()}
+        facts |= {"route": {"class": task.route.kind, "floor": task.route.floor} | options}
     facts |= {"seconds_promised": ahead.promised if ahead else 0.0}
     return facts | {"sentences": _sentences(task, standing, facts)}
+
+
+def _routed(task: ServiceTask) -> str:
+    """Why a task for a class of devices is on one of them, as a sentence."""
+    assert task.route is not None
+    others = [name for name in task.route.options if name != task.device]
+    rest = f"; {' or '.join(others)} would do as well" if others else "; no other would do"
+    known = task.route.options[task.device].fidelity
+    fidelity = "" if known is None else f", at an expected fidelity of {known:.3f}"
+    again = f" (it moved {task.moves} times)" if task.moves else ""
+    return f"of any:{task.route.kind}, it should end first on {task.device}{fidelity}{rest}{again}"
 
 
 def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
@@ -63,7 +77,14 @@ def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any])
     )
     policy = facts["policy"]
     rule = RULES.get(policy, "its own order")
-    found = [f"the device is busy for about {running:.3g} s with what is on it"] if running else []
+    found = []
+    if task.route is not None:
+        found.append(_routed(task))
+    if task.share:
+        done = f"{task.share * task.seconds:.3g} of {task.seconds:.3g} s"
+        found.append(f"it gave way to another task after {done}; what it measured is kept")
+    if running:
+        found.append(f"the device is busy for about {running:.3g} s with what is on it")
     found.append(f"{ahead} tasks are before it, of about {seconds:.3g} s together")
     found.append(f"the policy is {policy}: {rule}")
     if facts["seconds_promised"]:

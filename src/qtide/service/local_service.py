@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class LocalService:
     """`qtide serve` on a free loopback port, configured by `head` and `devices`.
 
     With `bound`, it ends with the thread that started it, even if that is killed. `most_files`
-    limits its open files.
+    limits its open files. `within` are words before the command, which start it on another host,
+    and `address` is that host's; `head` then names a certificate.
     """
 
     def __init__(
@@ -42,17 +44,20 @@ class LocalService:
         *,
         bound: bool = False,
         most_files: int | None = None,
+        address: str = "127.0.0.1",
+        within: Sequence[str] = (),
     ) -> None:
         self._bound = bound
+        self._within = within
         self._most_files = most_files
         self.folder = folder
         self.state = folder / "state"
         (self.port,) = free_ports(1)
         self.file = folder / "serve.toml"
-        self._place = f"127.0.0.1:{self.port}"
+        self._place = f"{address}:{self.port}"
         words = f'listen = "{self._place}"\nstate = "{self.state}"\n{head}\n'
         self.file.write_text(words + devices)
-        self.url = f"http://{self._place}"
+        self.url = f"{'https' if within else 'http'}://{self._place}"
         self.socket = f"unix://{self.state / 'socket'}"
         """URL of its Unix socket, where the user who started it is an operator."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,7 +66,8 @@ class LocalService:
         """Start it; with `ready`, wait until every device is ready."""
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [QTIDE, "serve", self.file, "--listen", self._place],  # overrides qtide.toml
+                # --listen overrides qtide.toml
+                [*self._within, QTIDE, "serve", self.file, "--listen", self._place],
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=self._prepare if self._bound or self._most_files else None,  # noqa: PLW1509 - it only calls the kernel

@@ -169,9 +169,10 @@ class PostgresDatabase:
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN")
 
     def renumber(self) -> None:
-        """Continue the numbers of tasks after those that were copied here."""
-        numbers = "pg_get_serial_sequence('tasks', 'sequence')"
-        self.execute(f"SELECT setval({numbers}, 1 + coalesce(max(sequence), 0)) FROM tasks")
+        """Continue the numbers of rows after those that were copied here."""
+        for table, column in NUMBERED.items():
+            numbers = f"pg_get_serial_sequence('{table}', '{column}')"
+            self.execute(f"SELECT setval({numbers}, 1 + coalesce(max({column}), 0)) FROM {table}")
 
     def damage(self) -> list[str]:
         """Nothing: PostgreSQL checks its files itself (pg_amcheck, data checksums)."""
@@ -182,6 +183,8 @@ class PostgresDatabase:
         self._connection.close()
 
 
+NUMBERED = {"tasks": "sequence", "maintenance": "number", "allocations": "number"}
+"""Tables whose rows the database numbers."""
 USER = re.compile(r"(?<![:\w\"])user(?!\w)")
 """The column `user`, which PostgreSQL takes for its own function unless it stands in quotes."""
 NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")

@@ -144,7 +144,8 @@ def usage(
     """Read the usage of a period; a running task counts with the time it has run so far.
 
     Each of two adjacent periods gets the seconds that lie in it; the one in which the task ended
-    also counts the task. What nobody is to blame for has the user and the account of `SITE`.
+    also counts the task. An open session counts with its tasks only, until it ends. What nobody is
+    to blame for has the user and the account of `SITE`.
     """
     assert all(key in KEYS for key in by)
     names = ", ".join(by)
@@ -163,7 +164,7 @@ def usage(
           UNION ALL
           SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
           FROM tasks WHERE state = 'running' AND started < :now AND started < :until
-            AND :now >= :since) AS occupied
+            AND :now >= :since AND idle IS NULL) AS occupied
         WHERE user = coalesce(:user, user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
     terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
@@ -173,6 +174,29 @@ def usage(
         return [dict(row) for row in store.execute(words, terms)]
 
     return action
+
+
+AT_ONCE = 5000
+"""Tasks whose charges are read at a time."""
+
+
+def charges(user: str | None, since: float, until: float, after: int) -> Any:
+    """Read what tasks that ended in a period were charged, in order of arrival, some at a time.
+
+    What the site pays for a task is a row of its own.
+    """
+    words = """
+        SELECT o.task, t.sequence AS number, t.name, t.state, o.user, o.account, o.job, o.device,
+          t.submitted, min(o.began) AS began, max(o.ended) AS ended, sum(o.seconds) AS qpu_seconds
+        FROM occupations o JOIN tasks t ON t.id = o.task
+        WHERE t.sequence IN (SELECT sequence FROM tasks WHERE ended >= :since AND ended < :until
+          AND sequence > :after ORDER BY sequence LIMIT :most)
+          AND o.user = coalesce(:user, o.user)
+        GROUP BY o.task, t.sequence, t.name, t.state, o.user, o.account, o.job, o.device,
+          t.submitted
+        ORDER BY t.sequence, o.user"""
+    terms = {"since": since, "until": until, "after": after, "user": user, "most": AT_ONCE}
+    return lambda store: [dict(row) for row in store.execute(words, terms)]
 
 
 def whole_id(store: Store, caller: Caller, id: str) -> str:  # noqa: A002 - the name users know

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from qtide.core.errors import QtideError
 from qtide.core.world.world import World
-from qtide.service import records
+from qtide.service import queries, records
 from qtide.service.configuration import DAY, Quota, Quotas
 from qtide.service.limits import LeakyBucket, Limits, StorageFull
+from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.store import Action, Database, Store
 from qtide.service.task import Caller, Forbidden, ServiceTask
 
@@ -73,6 +74,8 @@ class Remaining:
         return {
             "of": self.subject.kind,
             "name": self.subject.name,
+            "device": None,
+            "period": "day",
             "tasks": self.tasks,
             "tasks_left": _rest(quota.tasks, self.tasks),
             "qpu_seconds": self.seconds,
@@ -209,6 +212,20 @@ class QuotaMeter:
 
 def _rest(most: Number | None, used: Number) -> Number | None:
     return None if most is None else max(most - used, type(most)(0))
+
+
+def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
+    """Restore shares and quotas from recent usage and recent jobs in the store."""
+    today = meter.next_day(now) - DAY
+    # merge usage within a hundredth of a half-life, but at most within an hour
+    at_once = min(half_life / 100, DAY / 24)
+    for row in store.read(queries.used_since(min(today, now - 10 * half_life), at_once)):
+        caller = Caller(row["user"], row["account"])
+        shares.charge(ShareOwner.of(caller), row["used"], row["ended"])
+        if row["ended"] >= today:
+            meter.note(caller, row["used"], now)
+    for row in store.read(queries.jobs_since(now - DAY)):
+        shares.note_job(row["user"], row["job"], row["began"])
 
 
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"

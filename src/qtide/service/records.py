@@ -22,6 +22,7 @@ from qtide.service.task import (
     Ending,
     Gone,
     NotFound,
+    Route,
     ServiceTask,
     TaskState,
     check_owns,
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
     " max_wait, submitted, state, attempts, started, ended, used, error, calibration,"
-    " wanted_calibration, calibrated_within"
+    " wanted_calibration, calibrated_within, share, progress, idle, session, route"
 )
 """All columns of a task except the large ones."""
 
@@ -72,6 +73,9 @@ def insert(task: ServiceTask, draft: Draft) -> Any:
         "seconds": task.seconds,
         "priority": task.priority,
         "max_wait": task.max_wait,
+        "idle": task.idle,
+        "session": task.session,
+        "route": task.route.to_json() if task.route else None,
         "wanted_calibration": task.terms.id,
         "calibrated_within": task.terms.within,
         "submitted": task.submitted,
@@ -92,10 +96,21 @@ def withdraw(task: ServiceTask) -> Any:
 
 
 def payloads(tasks: Sequence[ServiceTask]) -> Any:
-    """Read the payloads of tasks that go to the device."""
-    find = "SELECT payload FROM tasks WHERE id = ?"
+    """Read the payloads of tasks that go to the device, each with its answer so far."""
+    find = "SELECT payload, answer_format, answer FROM tasks WHERE id = ?"
     ids = [(task.id,) for task in tasks]
-    return lambda store: [store.execute(find, each).fetchone()["payload"] for each in ids]
+
+    def action(store: Database) -> list[tuple[bytes, Encoded | None]]:
+        rows = [store.execute(find, each).fetchone() for each in ids]
+        return [
+            (
+                row["payload"],
+                Encoded(row["answer_format"], row["answer"]) if row["answer"] else None,
+            )
+            for row in rows
+        ]
+
+    return action
 
 
 def begin(task: ServiceTask) -> Any:
@@ -116,6 +131,29 @@ def hand_back(tasks: Iterable[ServiceTask]) -> Any:
 
     def action(store: Database) -> None:
         store.executemany(words, rows)
+        store.executemany(BOOK, occupied)
+
+    return action
+
+
+def move(task: ServiceTask) -> Any:
+    """Record that a waiting task waits for another device."""
+    words = "UPDATE tasks SET device = ?, seconds = ? WHERE id = ? AND ended IS NULL"
+    return lambda store: store.execute(words, (task.device, task.seconds, task.id))
+
+
+def pause(task: ServiceTask, so_far: Encoded | None) -> Any:
+    """Record that a task gave way, how far it got, and its answer so far."""
+    words = (
+        "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ?, share = ?,"
+        " progress = ?, answer_format = ?, answer = ? WHERE id = ? AND ended IS NULL"
+    )
+    progress = (task.attempts, task.used, task.share, task.progress)
+    answer = (so_far.format, so_far.data) if so_far else (None, None)
+    occupied = _booked(task)
+
+    def action(store: Database) -> None:
+        store.execute(words, (*progress, *answer, task.id))
         store.executemany(BOOK, occupied)
 
     return action
@@ -207,7 +245,7 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
     priority, max_wait, submitted, state, attempts, started, ended, used, error, *sets = rest
-    calibration, wanted, within = sets
+    calibration, wanted, within, share, progress, idle, session, route = sets
     return ServiceTask(
         id=id,
         caller=Caller(user, account, job),
@@ -228,6 +266,11 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
         started=started,
         ended=ended,
         used=used,
+        share=share,
+        progress=progress,
+        idle=idle,
+        session=session,
+        route=Route.from_json(route) if route else None,
         error=error,
     )
 
@@ -285,13 +328,20 @@ class TaskContents:
         row = await self._row(task, "answer")
         return Encoded(row["answer_format"], row["answer"])
 
-    async def answer_extent(self, caller: Caller, task: ServiceTask) -> AnswerExtent | None:
-        """Extent of the answer; None if there is none or the caller does not own the task."""
-        if task.state is not TaskState.DONE or not owns(caller, task):
+    async def answer_extent(
+        self, caller: Caller, task: ServiceTask, *, partial: bool = False
+    ) -> AnswerExtent | None:
+        """Extent of the answer; None if there is none or the caller does not own the task.
+
+        With `partial`, also that of the answer so far of a task that gave way.
+        """
+        if not owns(caller, task) or not (task.state is TaskState.DONE or partial):
             return None
         if task.answer is not None:
             return AnswerExtent(task.answer.format, len(task.answer.data), None)
         row = await self._store.look(answer_extent(task.id))
+        if row["answer_format"] is None:
+            return None
         _check_kept(task, row)
         return AnswerExtent(row["answer_format"], row["bytes"], row["sequence"])
 

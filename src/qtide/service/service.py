@@ -13,21 +13,24 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import queries, records, tokens
+from qtide.service.allocations import Allocation, AllocationBook, AllocationPeriod, as_quota
 from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
-from qtide.service.device.dispatcher import WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet, Maintenance
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.device.workers import WorkerProcesses, Workers
 from qtide.service.explanation import explain
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
-from qtide.service.policies.policy import ShareOwner, Shares
-from qtide.service.quotas import QuotaMeter, Storage
+from qtide.service.policies.policy import Shares
+from qtide.service.quotas import QuotaMeter, Storage, remember
 from qtide.service.records import Endings
+from qtide.service.routing import Router
 from qtide.service.store import Store, open_store
 from qtide.service.task import (
+    ANY,
     CalibrationSet,
     Caller,
     Conflict,
@@ -41,21 +44,6 @@ from qtide.service.task import (
     whose,
 )
 from qtide.service.tokens import Register
-
-
-def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
-    """Restore shares and quotas from recent usage and recent jobs in the store."""
-    today = meter.next_day(now) - DAY
-    # merge usage within a hundredth of a half-life, but at most within an hour
-    at_once = min(half_life / 100, DAY / 24)
-    for row in store.read(queries.used_since(min(today, now - 10 * half_life), at_once)):
-        caller = Caller(row["user"], row["account"])
-        shares.charge(ShareOwner.of(caller), row["used"], row["ended"])
-        if row["ended"] >= today:
-            meter.note(caller, row["used"], now)
-    for row in store.read(queries.jobs_since(now - DAY)):
-        shares.note_job(row["user"], row["job"], row["began"])
-
 
 log = logging.getLogger(__name__)
 
@@ -112,11 +100,19 @@ class Service:
         self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
         self._maintenance = Maintenance(store, self.devices, world)
-        self._backlog = Backlog(world, self.devices, self._meter)
-        chance = chance or random.SystemRandom()
+        self.allocations = AllocationBook(world, store)
+        self._backlog = Backlog(world, self.devices, self._meter, self.allocations)
         self._intake = Intake(
-            world, store, self._meter, self._backlog, chance, configuration.priorities
+            world,
+            store,
+            self._meter,
+            self.allocations,
+            self._backlog,
+            chance or random.SystemRandom(),
+            configuration.priorities,
         )
+
+        self.router = Router(world, store, self.devices, self._meter, self._intake)
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
@@ -132,6 +128,7 @@ class Service:
         """Take up the tasks of an earlier service, and start the devices."""
         half_life = self.configuration.fair.half_life
         remember(self.store, self.shares, self._meter, half_life, self._world.now())
+        self.allocations.restore()
         self.storage.remember()
         self.store.post(tokens.record_operators(self.register.operators))
         self._drains.restore()
@@ -146,6 +143,8 @@ class Service:
             await self._endings.write_with_retry(lost)
         with making(self.store.read(queries.count_live)):
             await self._backlog.take_up(self.store.read(queries.live))
+        for task in self._backlog.routed():
+            self.router.watch(task)
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
@@ -173,9 +172,12 @@ class Service:
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task durably; submitting the same key again returns the same task."""
         try:
-            device = self.device(submission.device, caller, submission.api)
+            routed = submission.device.startswith(ANY)
+            device = None if routed else self.device(submission.device, caller, submission.api)
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
+                if device is None:
+                    return await self.router.submit(caller, submission)
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError):
             # the store rejects a key that is already in use, unless a limit refused the task first
@@ -184,8 +186,29 @@ class Service:
                 raise
             return known
 
+    async def retry(self, caller: Caller, id: str, key: str | None = None) -> ServiceTask:  # noqa: A002 - the name users know
+        """Submit a task that has ended once more; its wishes for a promised start do not apply."""
+        task = self.task(caller, id)
+        if not task.over or task.idle is not None:
+            raise Conflict(f"the task {task.id} is {task.state}; only one that ended runs again")
+        payload = await self.contents.payload(caller, task)
+        again = Submission(
+            device=task.device,
+            payload=payload,
+            shots=task.shots,
+            seed=task.seed,
+            name=task.name,
+            priority=task.priority,
+            terms=task.terms,
+            key=key,
+            digest=task.id,
+        )
+        return await self.submit(caller, again)
+
     async def estimate(self, caller: Caller, submission: Submission) -> dict[str, Any]:
         """What a task would take, and when it would start, without submitting it."""
+        if submission.device.startswith(ANY):
+            return await self.router.estimate(caller, submission)
         device = self.device(submission.device, caller, submission.api)
         return await self._intake.estimate(caller, device, submission)
 
@@ -271,11 +294,49 @@ class Service:
         )
         return found
 
+    async def charges(
+        self, caller: Caller, since: float, until: float, after: int = 0, *, everybody: bool = False
+    ) -> list[dict[str, Any]]:
+        """What each task that ended in a period was charged; some of them, after a number."""
+        user = whose(caller, everybody=everybody)
+        found: list[dict[str, Any]] = await self.store.look(
+            queries.charges(user, since, until, after)
+        )
+        return found
+
     def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
-        """What is left of the caller's and the account's quotas, and when the next day begins."""
+        """What is left of the caller's and the account's quotas and allocations, and until when."""
         now = self._world.now()
         until = {"until": self._meter.next_day(now)}
-        return [each.as_dict() | until for each in self._meter.left(caller, now)]
+        quotas = [each.as_dict() | until for each in self._meter.left(caller, now)]
+        return quotas + [as_quota(each) for each in self.allocations.left(caller)]
+
+    async def add_allocation(
+        self,
+        caller: Caller,
+        whom: tuple[str, str, str],
+        period: AllocationPeriod,
+        seconds: float,
+        between: tuple[float, float],
+        reason: str,
+    ) -> Allocation:
+        """Limit what an account and a user may use on a device in a period. For operators."""
+        check_operates(caller)
+        if whom[2]:
+            self.device(whom[2])
+        made = await self.allocations.add(whom, period, seconds, between, reason)
+        said = f"{made.whose}: {made}"
+        self.audit.record("allocation added", caller.user, reason, number=made.number, what=said)
+        return made
+
+    async def remove_allocation(self, caller: Caller, number: int) -> None:
+        """Remove an allocation, which then limits nobody. For operators."""
+        check_operates(caller)
+        found = await self.allocations.remove(number)
+        if found is None:
+            raise NotFound(f"there is no allocation {number}; see: qtide allocations list")
+        said = f"{found.whose}: {found}"
+        self.audit.record("allocation removed", caller.user, number=number, what=said)
 
     def over_quota(self, task: ServiceTask) -> bool:
         """Whether a task waits for room in a quota."""
@@ -293,7 +354,8 @@ class Service:
                     f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
                     f"again with --begin, after {when}, or ask the operator"
                 )
-        return None
+        open_to = [name for name, each in self.devices.items() if each.admits(caller)]
+        return self.allocations.why_nothing_left(caller, open_to)
 
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""

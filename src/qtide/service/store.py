@@ -62,7 +62,7 @@ class ClosableDatabase(Database, Protocol):
         """Begin a transaction; with `snapshot`, one that only reads, as of one moment."""
 
     def renumber(self) -> None:
-        """Continue the numbers of tasks after those that were copied here."""
+        """Continue the numbers of rows after those that were copied here."""
 
     def damage(self) -> list[str]:
         """What the database itself finds damaged."""
@@ -137,7 +137,29 @@ CREATE TABLE maintenance (
   reason TEXT NOT NULL
 );
 """
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE)
+ALLOCATIONS = """
+CREATE TABLE allocations (
+  number INTEGER PRIMARY KEY, account TEXT NOT NULL, user TEXT NOT NULL, device TEXT NOT NULL,
+  period TEXT NOT NULL, seconds REAL NOT NULL, start REAL NOT NULL, stop REAL NOT NULL,
+  reason TEXT NOT NULL
+);
+CREATE TABLE job_records (
+  job INTEGER NOT NULL, start INTEGER NOT NULL, user TEXT NOT NULL, admitted REAL NOT NULL,
+  told TEXT, PRIMARY KEY (job, start)
+);
+CREATE INDEX job_records_untold ON job_records (job) WHERE told IS NULL;
+CREATE INDEX tasks_by_job ON tasks (job) WHERE job IS NOT NULL;
+"""
+PAUSES = """
+ALTER TABLE tasks ADD COLUMN share REAL NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN progress INTEGER NOT NULL DEFAULT 0
+"""
+SESSIONS = """
+ALTER TABLE tasks ADD COLUMN idle REAL;
+ALTER TABLE tasks ADD COLUMN session TEXT;
+ALTER TABLE tasks ADD COLUMN route TEXT
+"""
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE, ALLOCATIONS, PAUSES, SESSIONS)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

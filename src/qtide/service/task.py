@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -129,6 +130,51 @@ class CalibrationTerms(NamedTuple):
 ANY_CALIBRATION = CalibrationTerms()
 
 
+ANY = "any:"
+"""Before the name of a class of devices, in place of a device's name."""
+
+
+class RouteOption(NamedTuple):
+    """What to expect of a task on one of several devices."""
+
+    fidelity: float | None
+    """Expected fidelity of its circuits; None if the device cannot tell."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Route:
+    """The devices of a class that a task may run on."""
+
+    kind: str
+    floor: float | None
+    """The least fidelity that the user accepts."""
+    options: dict[str, RouteOption]
+
+    def fidelity(self, device: str) -> float:
+        """Expected fidelity on a device; 1 if it is not known."""
+        found = self.options[device].fidelity
+        return 1.0 if found is None else found
+
+    def acceptable(self, loss: float) -> Route:
+        """Leave out the devices below the floor or, without one, far below the best."""
+        floor = self.floor
+        if floor is None:
+            floor = (1 - loss) * max(map(self.fidelity, self.options))
+        good = {name: each for name, each in self.options.items() if self.fidelity(name) >= floor}
+        return Route(self.kind, self.floor, good)
+
+    def to_json(self) -> str:
+        """The route as JSON, for the store."""
+        return json.dumps([self.kind, self.floor, self.options])
+
+    @staticmethod
+    def from_json(text: str) -> Route:
+        """Restore a route."""
+        kind, floor, options = json.loads(text)
+        return Route(kind, floor, {name: RouteOption(*each) for name, each in options.items()})
+
+
 @dataclass(frozen=True)
 class Ending:
     """How a task ended."""
@@ -164,6 +210,14 @@ class ServiceTask:
     """Expected seconds on the device."""
     submitted: float
     name: str = ""
+    idle: float | None = None
+    """For a session: the seconds that it may hold the device without a task on it."""
+    session: str | None = None
+    """The session that it belongs to, whose device it gets at once."""
+    route: Route | None = None
+    """The devices that it may run on, if its user named a class of them."""
+    moves: int = 0
+    """How often it moved to another device while it waited, since the service started."""
     priority: int = 0
     max_wait: float | None = None
     terms: CalibrationTerms = ANY_CALIBRATION
@@ -176,6 +230,10 @@ class ServiceTask:
     ended: float | None = None
     used: float = 0.0
     """Seconds it occupied the device in all attempts, which are charged."""
+    share: float = 0.0
+    """The share of its work that was done before it last gave way to another task."""
+    progress: int = 0
+    """The same in the units of its device: shots, or parts of its payload."""
     error: str | None = None
     handed: int = 0
     """How often this service handed it over to the device."""
@@ -204,6 +262,11 @@ class ServiceTask:
     def over(self) -> bool:
         """Whether the task has ended."""
         return self.state.over
+
+    @property
+    def left(self) -> float:
+        """Expected seconds on the device for what is left of its work."""
+        return self.seconds * (1.0 - self.share)
 
     @property
     def latest(self) -> float | None:

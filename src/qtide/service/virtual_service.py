@@ -5,6 +5,7 @@ The store holds the same rows in the same order as a file does, but in memory.
 
 from __future__ import annotations
 
+import math
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -227,6 +228,7 @@ class SimulatedWorker:
         self._orders: deque[tuple[Header, bytes]] = deque()
         self._outgoing: deque[tuple[Header, bytes]] = deque()
         self._cancelled: set[str] = set()
+        self._paused: dict[str, float] = {}
         self._changed = Signal(device.world)
         self._spoke = Signal(device.world)
         self._occupation: SimulatedOccupation | None = None
@@ -237,6 +239,8 @@ class SimulatedWorker:
         """Send it a message."""
         if "cancel" in header:
             self._cancelled.add(header["cancel"])
+        elif "pause" in header:
+            self._paused[header["pause"]] = self._world.now()
         else:
             self._orders.append((header, body))
         self._changed.set()
@@ -284,12 +288,14 @@ class SimulatedWorker:
         began = self._world.now()
         self._occupation = self._device.occupy(ticket)
         self.say({"began": ticket, "at": began})
-        await self._wait_out(ticket, fate, header["seconds"])
+        left = await self._wait_out(ticket, fate, header)
         if fate.kind == "death":
             self.die()
         if self._dead:
             return
         said, answer = self._answer(ticket, fate, body)
+        if left > 0 and "cancelled" not in said:
+            said, answer = {"share": 1 - left / header["whole"], "progress": 0}, b""
         self._leave(next(iter(said)))
         times = {"began": began, "seconds": self._world.now() - began}
         self.say({"ticket": ticket} | times | said, answer)
@@ -310,15 +316,26 @@ class SimulatedWorker:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _wait_out(self, ticket: str, fate: Fate, seconds: float) -> None:
-        """Wait until the task's share of its time is over; a hanging task cannot be cancelled."""
-        end = self._world.now() + seconds * fate.share
+    async def _wait_out(self, ticket: str, fate: Fate, header: Header) -> float:
+        """Wait until the task's share of its time is over; return what is left if it gives way.
+
+        A hanging task can neither be cancelled nor give way.
+        """
+        began = self._world.now()
+        end: float = began + header["seconds"] * fate.share
         while not self._dead:
             left = None if fate.kind == "hang" else end - self._world.now()
             if left is not None and (left <= 0 or ticket in self._cancelled):
-                return
+                break
+            if left is not None and ticket in self._paused:
+                chunk: float = header["chunk"]
+                until = began + chunk * math.ceil((self._paused[ticket] - began) / chunk)
+                if self._world.now() >= until:
+                    return left
+                left = min(left, until - self._world.now())
             self._changed.clear()
             await self._changed.wait(left)
+        return 0.0
 
     def _answer(self, ticket: str, fate: Fate, body: bytes) -> tuple[Header, bytes]:
         if ticket in self._cancelled:

@@ -40,7 +40,7 @@ class Elastic(Strategy):
 
     def new_pool(self, kind: str) -> ElasticPool:
         """Create a pool that requests nodes early and decides about each idle one."""
-        return ElasticPool(self.options, *self.resources(kind))
+        return ElasticPool(self.options, self.charge(kind), *self.resources(kind))
 
     @property
     def time_weight(self) -> float:

@@ -81,11 +81,13 @@ class Advance(NamedTuple):
 
 
 class Trade:
-    """Weighs a job's time against its node-seconds."""
+    """Weighs a job's time against its node-seconds, or against what the site charges for them."""
 
-    def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
+    def __init__(
+        self, time_weight: float, forecast: Forecast, most: int, charge: float = 1.0
+    ) -> None:
         self._time = time_weight
-        self._node = 1 - time_weight
+        self._node = (1 - time_weight) * charge
         self._forecast = forecast
         self._most = most
         """Maximum number of nodes the job may hold."""
@@ -179,8 +181,8 @@ class Trade:
     def ahead(self) -> float:
         """Best number of seconds to request nodes before they are needed.
 
-        This is the quantile of the observed lead times at the time weight: requesting any earlier
-        would cost as much in idle nodes as it saves in the job's time.
+        This is the quantile of the observed lead times at the weight of time: requesting any
+        earlier would cost as much in idle nodes as it saves in the job's time.
         """
         return self._advance().seconds
 
@@ -188,7 +190,8 @@ class Trade:
         """The best time to request nodes in advance; computed anew when the lead times change."""
         leads = self._forecast.leads()
         if self._known is None or self._known[0] is not leads:
-            seconds = leads[max(0, ceil(self._time * len(leads)) - 1)]
+            weight = self._time / ((self._time + self._node) or 1.0)
+            seconds = leads[max(0, ceil(weight * len(leads)) - 1)]
             self._known = (leads, Advance(seconds, self._asked_ahead(seconds, leads)))
         return self._known[1]
 
@@ -310,10 +313,10 @@ class Fetch:
 class ElasticPool(NodePool):
     """A pool of single nodes, each with its own allocation."""
 
-    def __init__(self, options: ElasticOptions, *resources: Any) -> None:
+    def __init__(self, options: ElasticOptions, charge: float, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.weight, self.forecast, self.most)
+        self._trade = Trade(options.weight, self.forecast, self.most, charge)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True

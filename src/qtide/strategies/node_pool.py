@@ -10,16 +10,15 @@ from typing import Any
 
 from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
 from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
-from qtide.core.forecasts import Forecast
+from qtide.core.forecasts import Forecast, Place
 from qtide.core.job import JobContext
-from qtide.core.resources import WHOLE, Needs, nodes_filled
+from qtide.core.resources import ROUNDING, WHOLE, Needs, nodes_filled
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.site import Demand
+from qtide.strategies.task_batch import TaskBatches, may_join
 from qtide.strategies.task_queue import TaskPlace, TaskQueue, Waiting
 
-PASSES = 64
-"""How many tasks may be started in front of one before a node is kept free for it."""
 TRIES = 4
 """Attempts per task; a task that loses a node in each of them is given up."""
 
@@ -69,12 +68,9 @@ class NodePool:
         """Called when such a wait is over."""
         self.idle: deque[Node] = deque()
         """Nodes without a task."""
-        self._shared: dict[Node, None] = {}
-        """Nodes with tasks on parts of them."""
-        self._kept_free: tuple[Node, Waiting] | None = None
-        """A shared node that takes no other task until it has room for this one."""
         self._home: dict[Node, Allocation] = {}
         self._waiting = TaskQueue(self.kind)
+        self._batches: TaskBatches | None = None
         self._coming = 0
         self._regrouping = 0
         self._closed = False
@@ -234,15 +230,17 @@ class NodePool:
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
-    async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
+    async def _task(self, task: Task[Any], key: str, place: Place) -> Any:
         used: list[TaskPlace] = []
+        joins = self._joins(task)
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
                 try:
-                    result = await self._attempt(task, f"{key}/{place[1]}", place, used)
+                    result = await self._attempt(task, key, place, used, joins=joins)
                 except NodeLost as error:
                     self._offer_again(used)
+                    joins = False
                     if not left:
                         error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
                         raise
@@ -257,12 +255,22 @@ class NodePool:
             self._offer_again(used)
 
     async def _attempt(
-        self, task: Task[Any], key: str, place: tuple[str, int], used: list[TaskPlace]
+        self, task: Task[Any], key: str, place: Place, used: list[TaskPlace], *, joins: bool
     ) -> Any:
         """Run a task once; the caller must offer the nodes in `used` again."""
-        used.extend(await self._take(task))
+        needs = task.resources or self.default_needs
+        waiting = Waiting(task, place, self.world.future(), needs, joins)
+        used.extend(await self._take(waiting))
+        if not used:
+            return waiting.result
         if not task.starting():
             return None
+        if waiting.batch and self._batches is not None:
+            try:
+                return await self._batches.run(waiting, key)
+            finally:
+                self._queue_again(waiting.batch)
+        key = f"{key}/{place[1]}"
         self.forecast.tasks.begin(place)
         meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
         gang = token_hex(8) if meets else ""
@@ -274,7 +282,27 @@ class NodePool:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
         self._learn(place, max(node.importing for node in nodes))
+        if joins and self._batches is not None:
+            self._batches.learn(task, self.forecast.tasks.last(place))
         return task.result(results)
+
+    def _joins(self, task: Task[Any]) -> bool:
+        """Whether a task may run in a batch; in virtual time, nothing is gained by that."""
+        needs = task.resources or self.default_needs
+        if needs.whole or self.world.is_virtual:
+            return False
+        if self._batches is None:
+            self._batches = TaskBatches(self.world, self.job, self.forecast)
+        return may_join(task, needs)
+
+    def _queue_again(self, tasks: Sequence[Waiting]) -> None:
+        """Let those tasks of a batch wait again that it did not come to."""
+        left = [each for each in tasks if not each.granted.done()]
+        for each in left:
+            self._waiting.add(each)
+        if left:
+            self._match()
+            self.see_to_waiting()
 
     def share(self, task: Task[Any]) -> float:
         """Fraction of a node that a task takes; its number of nodes if it takes whole ones."""
@@ -320,13 +348,11 @@ class NodePool:
         pairs = zip(nodes, works, strict=True)
         return await self.world.all_of([node.run(work) for node, work in pairs])
 
-    async def _take(self, task: Task[Any]) -> list[TaskPlace]:
-        self._refuse_if_hopeless(task)
-        needs = task.resources or self.default_needs
-        waiting = Waiting(task.nodes, self.world.future(), needs)
+    async def _take(self, waiting: Waiting) -> list[TaskPlace]:
+        self._refuse_if_hopeless(waiting.task)
         if self._waiting.add(waiting) or not waiting.is_part:  # else it waits behind its like
-            if waiting.is_part:
-                self._place(waiting)
+            if waiting.is_part and (node := self._waiting.room_for(waiting)) is not None:
+                self._grant(waiting, [node])
             self._match()
         self.see_to_waiting()
         if not self._unqueued and not self._waiting:
@@ -339,8 +365,9 @@ class NodePool:
         except CancelledError:
             if waiting in self._waiting:
                 self._leave_queue(waiting)
-            elif waiting.granted.done() and not waiting.granted.cancelled():
+            elif waiting.has_places:
                 self._offer_again(waiting.granted.result())
+                self._queue_again(waiting.batch)
             raise
         finally:
             if waiting.regroup is not None:
@@ -384,7 +411,7 @@ class NodePool:
         if node.room.tasks:
             self._fill(node)
             return
-        self._shared.pop(node, None)
+        self._waiting.shared.pop(node, None)
         self.idle.append(node)
         self._match()
         self.see_to_waiting()
@@ -408,54 +435,23 @@ class NodePool:
             else:
                 return
 
-    def _place(self, waiting: Waiting) -> None:
-        """Find room for a task among the shared nodes: on the fullest that has it."""
-        room = [node for node in self._shared if node.room.fits(waiting.needs)]
-        for node in sorted(room, key=lambda each: len(each.room.cores)):
-            if self._may_have(waiting, node):
-                self._grant(waiting, [node])
-                return
-
     def _fill(self, node: Node) -> None:
         """Start as many of the waiting tasks on a node as fit, the largest first."""
-        while self._waiting.has_parts:
-            for each in self._waiting.largest_parts():
-                if node.room.fits(each.needs) and self._may_have(each, node):
-                    self._grant(each, [node])
-                    break
-            else:
-                return
-
-    def _may_have(self, waiting: Waiting, node: Node) -> bool:
-        """Whether a task may start in front of those that wait for more than is free.
-
-        So that they do not wait forever, that happens `PASSES` times; then a node is kept free.
-        """
-        if self._kept_free is not None and self._kept_free[0] is node:
-            return self._kept_free[1] is waiting
-        first = self._waiting.first
-        if first is not None and first.arrived < waiting.arrived:
-            if not node.room.tasks or first.passed >= PASSES:
-                return False
-            first.passed += 1
-        larger = next(self._waiting.largest_parts(), waiting)
-        if larger.needs != waiting.needs and self._kept_free is None:
-            larger.passed += 1
-            if larger.passed > PASSES:
-                roomiest = max(self._shared, key=lambda each: len(each.room.cores), default=node)
-                self._kept_free = (roomiest, larger)
-                return roomiest is not node
-        return True
+        while (each := self._waiting.fitting(node)) is not None:
+            self._grant(each, [node])
 
     def _grant(self, waiting: Waiting, nodes: Sequence[Node]) -> None:
         self._waiting.remove(waiting)
-        if self._kept_free is not None and self._kept_free[1] is waiting:
-            self._kept_free = None
         if waiting.is_part:
             (node,) = nodes
-            if node not in self._shared:
+            if node not in self._waiting.shared:
                 self.idle.remove(node)
-                self._shared[node] = None
+                self._waiting.shared[node] = None
+        if waiting.joins and self._batches is not None:
+            parts = max(1, self.size) * max(1, int(1 / self.kind.share(waiting.needs) + ROUNDING))
+            waiting.batch = self._batches.joined(waiting, self._waiting.alike(waiting), parts)
+            for each in waiting.batch:
+                self._waiting.remove(each)
         take, whole = waiting.needs, waiting.needs.whole
         waiting.granted.set_result(
             [TaskPlace(node, None if whole else node.room.take(take)) for node in nodes]
@@ -463,17 +459,21 @@ class NodePool:
 
     def _leave_queue(self, waiting: Waiting) -> None:
         """Remove a task that will not run; a node that was kept free for it takes others."""
-        self._waiting.remove(waiting)
-        if self._kept_free is not None and self._kept_free[1] is waiting:
-            node, self._kept_free = self._kept_free[0], None
-            self._fill(node)
+        kept_free = self._waiting.remove(waiting)
+        if kept_free is not None:
+            self._fill(kept_free)
 
     def _release(self, allocation: Allocation) -> Future[Any]:
         for node in allocation.nodes:
             self._drop(node)
-        self._releases = [each for each in self._releases if not each.done()]
-        self._releases.append(self.world.start(self._give_back(allocation)))
+        released = self._in_background(self._give_back(allocation))
         self.see_to_waiting()
+        return released
+
+    def _in_background(self, release: Coroutine[Any, Any, None]) -> Future[Any]:
+        """Release something; closing the pool waits for that."""
+        self._releases = [each for each in self._releases if not each.done()]
+        self._releases.append(self.world.start(release))
         return self._releases[-1]
 
     async def _give_back(self, allocation: Allocation) -> None:
@@ -483,9 +483,7 @@ class NodePool:
 
     def _drop(self, node: Node) -> None:
         self._home.pop(node, None)
-        self._shared.pop(node, None)
-        if self._kept_free is not None and self._kept_free[0] is node:
-            self._kept_free = None
+        self._waiting.forget(node)
         if node in self.idle:
             self.idle.remove(node)
 
@@ -499,6 +497,8 @@ class NodePool:
             self._drop(node)
             if allocation not in self._home.values():
                 self._release(allocation)
+            else:  # or its replacement might wait for this very node
+                self._in_background(allocation.return_lost(node))
             if not self._closed:
                 self.start(self.replace())
             self._refuse_hopeless_ones()

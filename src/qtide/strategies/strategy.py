@@ -159,7 +159,8 @@ class Strategy(ABC):
             return task
         most = min(task.most, self.pools[self.kind_of(task)].most)
         sizes = range(task.nodes, max(task.nodes, most) + 1)
-        nodes = self.forecast.tasks.best_size(task.name, sizes, self.time_weight)
+        terms = self.time_weight, self.charge(self.kind_of(task))
+        nodes = self.forecast.tasks.best_size(task.name, sizes, *terms)
         return replace(task, nodes=nodes)
 
     def _learn_sizes(self, phase: Classical) -> None:
@@ -299,6 +300,10 @@ class Strategy(ABC):
     def new_pool(self, kind: str) -> NodePool:
         """Create an empty pool for nodes of a kind."""
         return NodePool(*self.resources(kind))
+
+    def charge(self, kind: str) -> float:
+        """What the site charges for a second of a node of a kind, the usual kind's being 1."""
+        return self.site.cluster.kinds[kind].kind.charge(self.site.cluster.kind)
 
     def resources(self, kind: str) -> tuple[World, Cluster, JobContext, int, Forecast, Needs]:
         """What a pool for nodes of a kind works with."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from qtide.backends.clusters.cluster import Node
+from qtide.core.forecasts import Place
 from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, nodes_filled
 from qtide.core.world.world import Future
+from qtide.programs.phase import Task
 
 
 class TaskPlace(NamedTuple):
@@ -22,16 +24,45 @@ class TaskPlace(NamedTuple):
 
 @dataclass(eq=False)
 class Waiting:
-    """A task waiting for `nodes` nodes at once, or for a part of one."""
+    """A task waiting for its nodes, all at once, or for a part of one."""
 
-    nodes: int
+    task: Task[Any]
+    place: Place
     granted: Future[list[TaskPlace]]
+    """Where it runs; nowhere if it ran in another task's batch."""
     needs: Needs = WHOLE
+    joins: bool = False
+    """Whether it may run in a batch, with other tasks in one process, one after the other."""
+    batch: list[Waiting] = field(default_factory=list)
+    """Other tasks that run with it, in the same part of the node."""
+    result: Any = None
+    """What it returned in another task's batch."""
     arrived: int = 0
     passed: int = 0
     """Number of tasks that were started in front of it, although they came later or are smaller."""
     regroup: Future[None] | None = None
     """Background work that requests all the nodes together."""
+
+    def end(self, result: Any, error: Exception | None) -> None:
+        """End the wait of a task that ran in another one's batch, unless it was cancelled."""
+        self.result = result
+        if self.granted.done():
+            return
+        if error is None:
+            self.granted.set_result([])
+        else:
+            self.granted.set_exception(error)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it was granted what it waits for."""
+        done = self.granted.done() and not self.granted.cancelled()
+        return done and self.granted.exception() is None
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that it needs at once."""
+        return self.task.nodes
 
     @property
     def is_part(self) -> bool:
@@ -39,11 +70,16 @@ class Waiting:
         return self.nodes == 1 and not self.needs.whole
 
 
+PASSES = 64
+"""How many tasks may be started in front of one before a node is kept free for it."""
 NOBODY: OrderedDict[Waiting, None] = OrderedDict()
 
 
 class TaskQueue:
-    """Waiting tasks: for whole nodes, first come, first served; for parts, the largest first."""
+    """Waiting tasks: for whole nodes, first come, first served; for parts, the largest first.
+
+    It knows the nodes that tasks share, and says which task is next for what is free of them.
+    """
 
     def __init__(self, kind: NodeKind) -> None:
         self._kind = kind
@@ -51,6 +87,10 @@ class TaskQueue:
         self._parts: dict[Needs, OrderedDict[Waiting, None]] = {}
         """By needs, the largest first; each in order of arrival."""
         self._arrivals = count()
+        self.shared: dict[Node, None] = {}
+        """Nodes with tasks on parts of them."""
+        self._kept_free: tuple[Node, Waiting] | None = None
+        """A shared node that takes no other task until it has room for this one."""
 
     def __bool__(self) -> bool:
         return bool(self._whole) or self.has_parts
@@ -83,15 +123,63 @@ class TaskQueue:
         group[waiting] = None
         return len(group) == 1
 
-    def remove(self, waiting: Waiting) -> None:
-        """Remove a task from the queue."""
+    def remove(self, waiting: Waiting) -> Node | None:
+        """Remove a task from the queue; return the node that was kept free for it, if any."""
         del self._group(waiting)[waiting]
+        if self._kept_free is None or self._kept_free[1] is not waiting:
+            return None
+        node, self._kept_free = self._kept_free[0], None
+        return node
+
+    def forget(self, node: Node) -> None:
+        """Forget a node that is no longer held."""
+        self.shared.pop(node, None)
+        if self._kept_free is not None and self._kept_free[0] is node:
+            self._kept_free = None
+
+    def room_for(self, waiting: Waiting) -> Node | None:
+        """The fullest of the shared nodes on which a task may start now."""
+        room = [node for node in self.shared if node.room.fits(waiting.needs)]
+        fullest = sorted(room, key=lambda each: len(each.room.cores))
+        return next((node for node in fullest if self._may_have(waiting, node)), None)
+
+    def fitting(self, node: Node) -> Waiting | None:
+        """The largest task that may start now in what is free of a node."""
+        for each in self.largest_parts():
+            if node.room.fits(each.needs) and self._may_have(each, node):
+                return each
+        return None
+
+    def _may_have(self, waiting: Waiting, node: Node) -> bool:
+        """Whether a task may start in front of those that wait for more than is free.
+
+        So that they do not wait forever, that happens `PASSES` times; then a node is kept free.
+        """
+        if self._kept_free is not None and self._kept_free[0] is node:
+            return self._kept_free[1] is waiting
+        first = self.first
+        if first is not None and first.arrived < waiting.arrived:
+            if not node.room.tasks or first.passed >= PASSES:
+                return False
+            first.passed += 1
+        larger = next(self.largest_parts(), waiting)
+        if larger.needs != waiting.needs and self._kept_free is None:
+            larger.passed += 1
+            if larger.passed > PASSES:
+                roomiest = max(self.shared, key=lambda each: len(each.room.cores), default=node)
+                self._kept_free = (roomiest, larger)
+                return roomiest is not node
+        return True
 
     def largest_parts(self) -> Iterator[Waiting]:
         """The first task for each part, the largest part first."""
         for group in self._parts.values():
             if group:
                 yield next(iter(group))
+
+    def alike(self, waiting: Waiting) -> Collection[Waiting]:
+        """Tasks for a part of a node with the same needs, in the order of their arrival."""
+        return self._parts.get(waiting.needs, NOBODY)
 
     def singles(self, most: int) -> list[Waiting]:
         """Leading tasks that are to ask for a node each, at most `most`."""

@@ -14,9 +14,9 @@ import pytest
 
 from qtide import classical, task
 from qtide.backends.clusters.cluster import Allocation, Work
-from qtide.backends.clusters.link import SILENCE, NodeTaskFailed
+from qtide.backends.clusters.link import SILENCE
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
-from qtide.core.errors import NodeLost, NodeUnusable
+from qtide.core.errors import NodeLost, NodeTaskFailed, NodeUnusable
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log, lines

@@ -1,6 +1,7 @@
 """Tasks that share local nodes: what each may use, and that none takes a neighbour with it."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 
 from qtide import TimedOut, classical, task
-from qtide.backends.clusters.local import LocalOptions
+from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeLost, NotEnoughNodes
+from qtide.core.ledger import Event, Interval
+from qtide.core.resources import NodeKind
+from qtide.programs.calls import Called, run_calls
 from qtide.programs.phase import Classical
 from qtide.strategies.node_pool import NodePool
 from tests.backends.clusters import remote
 from tests.backends.clusters.test_local import Lab, gone, play
+from tests.core.invariant import check
 
 EIGHT = LocalOptions(cores=8, gpus=4)
 
@@ -149,3 +154,76 @@ def test_a_crowd_of_tasks_all_end(tmp_path: Path) -> None:
 
     found, _ = packed(tmp_path, main, nodes=2)
     assert found == list(range(300))
+
+
+def test_short_tasks_travel_in_batches_and_each_has_its_span(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> tuple[list[Any], list[Interval], list[Event]]:
+        ledger = lab.pool.job.ledger
+        found = await lab.run(*(task(remote.add, n, 1).needs(cores=1) for n in range(400)))
+        return found, ledger.intervals(), ledger.events
+
+    found, spans, events = packed(tmp_path, main, nodes=2)
+    assert found == [n + 1 for n in range(400)]
+    assert sum(each.what == "busy" and each.label == "add" for each in spans) == 400
+    assert sum(each.get("what") == "busy" for each in events) < 200, "messages to the nodes"
+    run = Interval("job", "run", "driver", 0.0, time.time())
+    assert check([run, *spans], 2, 1, kind=NodeKind(cores=8, gpus=4), slack=1e-5) == []
+
+
+def test_a_task_that_fails_in_a_batch_says_where(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> None:
+        await lab.run(*(task(remote.unless, n, 500).needs(cores=1) for n in range(100)))
+        with pytest.raises(ValueError, match="90") as failed:
+            await lab.run(*(task(remote.unless, n, 90).needs(cores=1) for n in range(100)))
+        notes = "\n".join(failed.value.__notes__)
+        assert "in the task unless on node n" in notes
+        assert "remote.py" in notes
+        (after,) = await lab.run(task(remote.unless, 1, 500).needs(cores=8))
+        assert after == 1, "all cores are free again"
+
+    packed(tmp_path, main)
+
+
+def test_a_task_that_dies_in_a_batch_runs_again_by_itself(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> list[Any]:
+        marker = str(tmp_path / "marker")
+        await lab.run(*(task(remote.die_once, "/").needs(cores=1) for _ in range(50)))
+        tasks = [task(remote.die_once, "/").needs(cores=1) for _ in range(100)]
+        return await lab.run(*tasks, task(remote.die_once, marker).needs(cores=1))
+
+    assert packed(tmp_path, main) == ["survived"] * 101
+
+
+def test_a_batch_that_takes_too_long_leaves_the_rest_to_others() -> None:
+    calls: list[Called] = [(abs, (-n,), {}) for n in range(5)]
+    calls[1] = (time.sleep, (0.02,), {})
+    made = run_calls(None, calls, limit=0.01)
+    assert [each.value for each in made] == [0, None]
+    assert made[1].seconds >= 0.02
+    assert len(run_calls(None, calls)) == 5
+
+
+def test_a_lost_node_of_several_that_were_granted_together_comes_back(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> int:
+        cluster = lab.pool.cluster
+        assert isinstance(cluster, LocalCluster)
+        for _ in range(2):
+            os.kill(cluster.pids()["n2"], signal.SIGKILL)
+            while lab.pool.size == 2:
+                await lab.pool.world.sleep(0.01)
+            while lab.pool.size < 2:
+                await lab.pool.world.sleep(0.01)
+        found = await lab.run(*(task(remote.mine, 0.2).needs(cores=8) for _ in range(2)))
+        assert len({each["pid"] for each in found}) == 2
+        return lab.pool.size
+
+    assert packed(tmp_path, main, nodes=2) == 2
+
+
+def test_a_task_that_closes_its_pipes_is_killed(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> list[Any]:
+        with pytest.raises(NodeLost):
+            await lab.run(task(remote.close_pipes).needs(cores=1))
+        return await lab.run(*(task(remote.add, n).needs(cores=1) for n in range(8)))
+
+    assert packed(tmp_path, main) == list(range(8))

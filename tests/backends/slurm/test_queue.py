@@ -128,9 +128,12 @@ def test_nodes_that_take_no_work_do_not_count() -> None:
 
 
 def test_records_as_sacct_prints_them() -> None:
-    text = "3|1700000010|10|2\n4|1700000005|5|1\n5|1700000000|0|0\n6|Unknown|7|3\n\nnot a record\n"
+    text = (
+        "3|1700000010|10|2|billing=9,cpu=4,gres/gpu=1,mem=2G,node=2\n4|1700000005|5|1|\n"
+        "5|1700000000|0|0|\n6|Unknown|7|3|cpu=3\n\nnot a record\n"
+    )
     assert list(parse_records(text)) == [
-        SacctRecord(3, 20.0, 1700000010.0),
+        SacctRecord(3, 20.0, 1700000010.0, {"billing": 90.0, "cores": 40.0, "gpus": 10.0}),
         SacctRecord(4, 5.0, 1700000005.0),
-        SacctRecord(6, 21.0, None),
+        SacctRecord(6, 21.0, None, {"cores": 21.0}),
     ]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from qtide.interfaces.sessions.call_batch import BatchSizes
 from qtide.interfaces.sessions.session_call import SessionCall, SessionFuture
+from qtide.strategies.task_batch import BatchSizes
 from tests.interfaces.sessions import calls
 
 

@@ -47,18 +47,17 @@ with Job(most=3, folder=FOLDER) as job:
     if job.root and not job.newcomer:
         job.save()
     losses, told = 0, 0.0
-    while job.state.step < 6:
+    for step in job.steps(6):
         try:
             job.expand(3, wait=30)
-            if job.state.step == 2 and job.size == 3:
+            if step == 2 and job.size == 3:
                 job.save()
-            if MOMENT == "collective" and IS_DOOMED and job.state.step == 3:
+            if MOMENT == "collective" and IS_DOOMED and step == 3:
                 die()
             began = time.monotonic()
             total = np.zeros(1)
             job.comm.Allreduce(np.array([data.local.sum()]), total)
             assert total[0] == 499500, total
-            job.state.step += 1
         except NodesLost as lost:
             noticed = time.monotonic() - began
             assert lost.ranks == (2,), lost.ranks

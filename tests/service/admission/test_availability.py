@@ -221,6 +221,7 @@ class Watched:
             now=lambda: self.time,
             devices={"star": self.device},
             configuration=SimpleNamespace(quotas=Quotas()),
+            allocations=SimpleNamespace(of_accounts=set),
         )
         made = AvailabilityPlan(settle=30.0, **plan)
         self.availability = Availability(cast(Service, service), cast(Slurm, None), made)

@@ -35,7 +35,8 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
-    with LocalService(tmp_path_factory.mktemp("page"), DEVICES) as service:
+    folder = tmp_path_factory.mktemp("page")
+    with LocalService(folder, DEVICES, "publish_levels = true") as service:
         yield service
 
 
@@ -115,6 +116,49 @@ def test_operators_drain_and_resume_and_users_cannot(
     expect(card).to_contain_text("cooling, back at 14:00")
     operator.get_by_role("button", name="Resume").click()
     expect(card.locator(".badge")).to_have_text("idle")
+
+
+def test_operators_plan_and_cancel_maintenance_and_users_see_it(
+    served: LocalService, opened: OpenPage
+) -> None:
+    operator = opened(f"{served.url}/#/device/calm", served.token("olga", operator=True))
+    operator.get_by_role("button", name="Plan maintenance").click()
+    dialog = operator.get_by_role("dialog")
+    dialog.get_by_label("Begin").fill("2099-05-01T08:30")
+    dialog.get_by_label("Hours").fill("3")
+    dialog.get_by_label("Reason").fill(HOSTILE)
+    dialog.get_by_role("button", name="Plan").click()
+    expect(operator.get_by_text(HOSTILE)).to_be_visible()
+    (planned,) = served.client("una").call("GET", "/v1/maintenance")
+    assert planned["end"] - planned["start"] == 3 * 3600.0
+    user = opened(f"{served.url}/#/device/calm", served.token("una"))
+    expect(user.get_by_text(HOSTILE)).to_be_visible()
+    assert user.get_by_role("button", name="Cancel it").count() == 0
+    assert user.get_by_role("button", name="Plan maintenance").count() == 0
+    operator.get_by_role("button", name="Cancel it").click()
+    expect(operator.get_by_text(HOSTILE)).to_be_hidden()
+    assert served.client("una").call("GET", "/v1/maintenance") == []
+
+
+def test_maintenance_that_cannot_be_is_refused_in_words(
+    served: LocalService, opened: OpenPage
+) -> None:
+    page = opened(f"{served.url}/#/device/calm", served.token("olga", operator=True))
+    page.get_by_role("button", name="Plan maintenance").click()
+    page.get_by_role("dialog").get_by_label("Begin").fill("2001-01-01T00:00")
+    page.get_by_role("dialog").get_by_role("button", name="Plan").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert served.client("una").call("GET", "/v1/maintenance") == []
+
+
+def test_everybody_sees_levels_that_a_centre_publishes(
+    served: LocalService, opened: OpenPage
+) -> None:
+    page = opened(f"{served.url}/levels", viewport=NARROW)
+    expect(page.get_by_role("heading", name="Service levels, last 30 days")).to_be_visible()
+    expect(page.get_by_role("rowheader", name="annealer")).to_be_visible()
+    assert page.locator("script").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
 
 
 def test_the_page_outlives_a_killed_service_and_shows_nothing_twice(

@@ -243,3 +243,9 @@ def test_a_device_is_exported_from_the_service(
     ran = [each["name"] for each in events if each["ph"] == "X" and each["cat"] == "device"]
     assert ran == ["t0", "t1", "t2"]
     assert any(each["ph"] == "C" and each["name"] == "share of time" for each in events)
+
+
+def test_levels_are_public_only_if_the_site_says_so(service: LocalService) -> None:
+    status, _, said = ask(service, "GET", "/levels")
+    assert status == 404
+    assert "this service does not publish its levels" in str(said)

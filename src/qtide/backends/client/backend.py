@@ -167,6 +167,8 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         """The formats of payloads that the device takes."""
         self.most: dict[str, int] = found["properties"]["most"]
         """The limits on `shots`, `circuits` and so on of one task."""
+        self.session: str | None = None
+        """The id of the session in which its tasks run, if they do."""
         self._fitted: dict[str, QuantumCircuit] = {}
 
     @property
@@ -216,6 +218,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         known = None if key is None else self._client.find(key)
         if known is not None:
             return known
+        words |= {"session": self.session} if self.session else {}
         return self._client.submit(payload, self.name, shots=shots, seed=seed, **words)
 
     def fitted(self, circuit: QuantumCircuit) -> QuantumCircuit:

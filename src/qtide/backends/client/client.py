@@ -16,14 +16,25 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count, takewhile
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import urllib3
 
-from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access, why_no_token
+from qtide.backends.client.access import (
+    DEVICE,
+    FILE,
+    LOCAL,
+    Access,
+    UnixPool,
+    find_access,
+    why_no_token,
+)
 from qtide.backends.payloads.payload import Encoded, decode_answer, encode
 from qtide.core.errors import BackendFailed, PhaseError
+
+if TYPE_CHECKING:
+    from qtide.backends.client.open_batch import OpenBatch
 
 HOLD = 30.0
 """Seconds that the service holds a request while the task runs; then the client asks again."""
@@ -40,6 +51,7 @@ STANDBY_HOLD, STANDBY_LIMIT = 3.0, 3.0
 """Instead of `HOLD` and `ANSWER_LIMIT`, if another service may take over meanwhile."""
 STANDBY_PAUSE = 0.2
 """Longest pause, in seconds, before asking again which of several services leads."""
+SESSION = "QTIDE_SESSION"
 OVER = ("done", "failed", "cancelled")
 QUOTA_PATIENCE = 60.0
 """Seconds that a caller without a timeout waits for a quota, while its job holds nodes."""
@@ -111,11 +123,15 @@ class Client:
         wait: float = 0.0,
         calibration: str | None = None,
         calibrated_within: float | None = None,
+        session: str | None = None,
+        min_fidelity: float | None = None,
     ) -> RemoteTask:
         """Submit a payload; on return, the service has stored it durably.
 
         It runs only on the set `calibration`, or only if the device was calibrated within the last
-        `calibrated_within` seconds; if that fails, it is refused or ends without a charge.
+        `calibrated_within` seconds; if that fails, it is refused or ends without a charge. The
+        device may be a class such as `any:gate`; then it goes where it should end first, with an
+        expected fidelity of `min_fidelity` at least.
         """
         form = self._form(payload, device) | {
             "shots": shots,
@@ -125,7 +141,9 @@ class Client:
             "max_wait": max_wait,
             "calibration": calibration,
             "calibrated_within": calibrated_within,
+            "min_fidelity": min_fidelity,
         }
+        form["session"] = session or _session_for(form["device"])
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         given = {name: value for name, value in form.items() if value is not None}
         response = self.call("POST", "/v1/tasks", {"wait": wait}, given, headers)
@@ -156,9 +174,39 @@ class Client:
             task.cancel()  # nobody has its id, and nobody would read its answer tomorrow
             raise
 
+    def session(
+        self,
+        device: str,
+        seconds: float,
+        *,
+        idle: float = 5.0,
+        max_wait: float | None = None,
+        priority: int = 0,
+    ) -> DeviceSession:
+        """Ask for a device for a while; once it holds the device, its tasks start at once.
+
+        It ends when it is closed, after `idle` seconds without a task, or after `seconds`.
+        """
+        form = {"device": device, "seconds": seconds, "idle": idle, "priority": priority}
+        form |= {} if max_wait is None else {"max_wait": max_wait}
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        return DeviceSession(self, self.call("POST", "/v1/sessions", form=form, headers=key))
+
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
         """Return a task of this user, whichever process submitted it."""
         return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
+
+    def retry(self, id: str, key: str | None = None) -> RemoteTask:  # noqa: A002 - what users call it
+        """Submit a task that has ended once more, with the same payload, shots and seed."""
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        path = f"/v1/tasks/{quote(id, safe='')}/retry"
+        return RemoteTask(self, self.call("POST", path, headers=headers))
+
+    def batch(self, name: str, device: str | None = None) -> OpenBatch:
+        """Open a batch of tasks, or find the one of that name again."""
+        from qtide.backends.client.open_batch import OpenBatch
+
+        return OpenBatch(self, name, device)
 
     def find(self, key: str) -> RemoteTask | None:
         """Return the task that this user submitted with a key, if there is one."""
@@ -333,8 +381,12 @@ class RemoteTask:
             )
         if "answer" not in self.response:
             self.refresh()
-        answer = json.dumps(self.response["answer"]).encode()
-        return decode_answer(Encoded(self.response["answer_format"], answer))
+        return _answer_in(self.response)
+
+    def partial(self) -> Any:
+        """Return what was measured before the task gave way to another; None if nothing was."""
+        found = self._client.call("GET", f"/v1/tasks/{self.id}", {"partial": True})
+        return _answer_in(found) if "answer" in found else None
 
     def why(self) -> list[str]:
         """Sentences on what stands before the task, which rule put it there, what would help."""
@@ -352,6 +404,58 @@ class RemoteTask:
 
     def __repr__(self) -> str:
         return f"<task {self.id} {self.state}>"
+
+
+class DeviceSession(RemoteTask):
+    """A session: a device that only this user's tasks use for a while; a task until its end."""
+
+    def __enter__(self) -> DeviceSession:
+        return self.begun()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def device(self) -> str:
+        """The device that it holds."""
+        name: str = self.response["device"]
+        return name
+
+    def begun(self, timeout: float | None = None) -> DeviceSession:
+        """Wait until the session holds its device."""
+        end, pause = inf if timeout is None else time.monotonic() + timeout, PAUSE
+        while self.state == "queued":
+            if time.monotonic() > end:
+                raise TimeoutError(f"the session {self.id} is still queued; ask again later")
+            time.sleep(pause)
+            pause = min(1.5 * pause, PAUSE_MOST / 4)
+            self.refresh()
+        if self.state in ("failed", "cancelled"):
+            raise TaskFailed(f"the session {self.id} {self.state}: {self.response['error'] or ''}")
+        return self
+
+    def submit(self, payload: Any, **words: Any) -> RemoteTask:
+        """Submit a payload; it starts as soon as the session's earlier tasks have left."""
+        return self._client.submit(payload, self.device, session=self.id, **words)
+
+    def run(self, payload: Any, **words: Any) -> Any:
+        """Return the answer to a payload."""
+        return self.submit(payload, wait=HOLD, **words).result()
+
+    def close(self) -> None:
+        """End the session; tasks of it that have not started wait like others."""
+        if self.state not in OVER:
+            self.cancel()
+
+
+def _session_for(device: str) -> str | None:
+    """The session that `qtide session` opened for this process, if it holds that device."""
+    return os.environ.get(SESSION) if os.environ.get(DEVICE) == device else None
+
+
+def _answer_in(response: Mapping[str, Any]) -> Any:
+    answer = json.dumps(response["answer"]).encode()
+    return decode_answer(Encoded(response["answer_format"], answer))
 
 
 def _client(url: str | None, token: str | None, patience: float) -> Client:

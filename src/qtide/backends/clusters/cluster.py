@@ -10,16 +10,17 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
 from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
-from qtide.core.resources import UNKNOWN, NodeKind, NodePart, Room
+from qtide.core.ledger import Span
+from qtide.core.resources import UNKNOWN, BillingWeights, NodeKind, NodePart, Room
 from qtide.core.world.world import Future, World
-from qtide.programs.phase import TaskAttempt
+from qtide.programs.phase import TaskAttempt, TimeSpent
 
 
 class NodeTask(Protocol):
@@ -55,6 +56,9 @@ class NodeTask(Protocol):
 
     def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
         """The keyword arguments of one call."""
+
+    def spent(self, result: Any) -> list[TimeSpent]:
+        """The seconds of each call, if it stands for several that ran one after the other."""
 
 
 TRIES = 3
@@ -159,6 +163,12 @@ class Node:
         """Seconds that the task that ended last spent importing modules."""
         self.lost: Future[str] = world.future()
 
+    def held_by(self, job: JobContext, label: str = "") -> Span:
+        """Record in the job's ledger that it holds the node, until the span is closed."""
+        kind = self.room.kind
+        lane = f"node/{self.name}"
+        return job.ledger.span("held", lane, label, part=kind.size, rate=kind.rate)
+
     async def run(self, work: Work) -> Any:
         """Run a task and return its result; raise the task's exception, TimedOut or NodeLost."""
         slot = work.slot
@@ -169,20 +179,26 @@ class Node:
         ticket, attempt = next(Node._tickets), Attempt(self._world.future())
         self._attempts[ticket] = attempt
         part = None if slot is None else (len(slot.cores), len(slot.gpus))
-        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name, part=part) as busy:
+        counted = self._world.counted
+        rate = self.room.kind.part_rate(slot)
+        lane, name = f"node/{self.name}", work.task.name
+        with work.job.ledger.span("busy", lane, name, part=part, rate=rate) as busy:
             limit = work.task.limit
             alarm = None
             if limit is not None:
                 alarm = self._world.alarm(limit, lambda: self._time_out(ticket, work))
             try:
                 self._host.send(self, ticket, work)
-                return await attempt.answer
+                result = await attempt.answer
             except CancelledError:
                 if slot is None:
                     self.dirty = True
                 else:
                     self._host.end_task(self, ticket)
                 raise
+            else:
+                busy.division = [(name, counted(each)) for name, each in work.task.spent(result)]
+                return result
             finally:
                 del self._attempts[ticket]
                 if alarm is not None:
@@ -290,6 +306,12 @@ class Allocation(ABC):
     ) -> Coroutine[Any, Any, Process]:
         """Start a command on a node that has no agent; `variables` extend the environment."""
 
+    async def return_lost(self, node: Node) -> None:  # noqa: B027 - that is the default
+        """Release a lost node before the others, so that it can be granted again.
+
+        By default, it goes back with the others.
+        """
+
     @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:
         """Release the nodes; a second call has no effect."""
@@ -355,6 +377,10 @@ class Cluster(ABC):
             for node in allocation.nodes if end > began else ():
                 job.ledger.enter("starting", f"node/{node.name}", began, end)
 
+    def charge(self, weights: BillingWeights) -> None:
+        """Set what the site charges for its nodes, of all kinds."""
+        self.kind = replace(self.kind, weights=weights)
+
     @property
     def kinds(self) -> Mapping[str, Cluster]:
         """The cluster's kinds of nodes, the usual one first, each as a cluster of its own."""
@@ -403,6 +429,12 @@ class KindsCluster(Cluster):
     def kinds(self) -> Mapping[str, Cluster]:
         """The clusters by the names of their kinds."""
         return self._kinds
+
+    def charge(self, weights: BillingWeights) -> None:
+        """Set what the site charges for its nodes, of all kinds."""
+        for each in self._kinds.values():
+            each.charge(weights)
+        self.kind = self._usual.kind
 
     async def grant(self, request: NodeRequest) -> Allocation:
         """Wait until nodes of the usual kind are granted."""

@@ -43,10 +43,7 @@ class FifoAllocation(Allocation):
         super().__init__(nodes, cluster.world.now(), co_allocated)
         self._cluster = cluster
         self._job = job
-        size = cluster.kind.size
-        self._spans = {
-            node: job.ledger.span("held", f"node/{node.name}", part=size) for node in nodes
-        }
+        self._spans = {node: node.held_by(job) for node in nodes}
         self._release: Future[None] | None = None
 
     async def ready(self) -> None:
@@ -58,6 +55,11 @@ class FifoAllocation(Allocation):
     ) -> Coroutine[Any, Any, Process]:
         """Start a command by means of the cluster."""
         return self._cluster.launch(node, command, variables)
+
+    async def return_lost(self, node: Node) -> None:
+        """Release a lost node; whoever asks next may get it, with a new agent."""
+        if self._release is None and node in self._spans:
+            await self._cluster.retire({node: self._spans.pop(node)})
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Release the nodes. The release continues even if the caller is cancelled."""

@@ -14,7 +14,7 @@ from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import NoOptions, Option, chosen
 from qtide.core.plugins import Plugins
-from qtide.core.resources import EXAMPLE
+from qtide.core.resources import EXAMPLE, WEIGHTS
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_NODES = 3
+CHARGED = Option(f"What the site charges for each second, as {WEIGHTS}.", None, "WEIGHTS")
 OF_A_KIND = Option(f"Nodes of a kind, as {EXAMPLE}; repeatable.", None, "KIND")
 
 

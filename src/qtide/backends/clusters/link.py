@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.backends.clusters.cluster import Node, Work
-from qtide.core.errors import NodeLost, PhaseError
+from qtide.core.errors import NodeLost, NodeTaskFailed, noted
 from qtide.core.job import Imported, Preparation
 from qtide.core.log import Log
 from qtide.core.processes import Child, Header
@@ -30,10 +30,6 @@ SILENCE = 60.0
 increasing intervals, so a node survives an outage of half this time."""
 BEATS = 12
 """Number of heartbeats within `SILENCE` seconds."""
-
-
-class NodeTaskFailed(PhaseError):  # noqa: N818 - named after the event
-    """A task raised an exception that cannot be unpickled; only its text is known."""
 
 
 class AgentFailed(Exception):  # noqa: N818 - named after the event
@@ -200,10 +196,7 @@ def _search_path(places: tuple[str, ...]) -> list[str]:
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:
     """The task's exception, with notes that name the task, the node and the user's own lines."""
     error = _unpickled(body) or NodeTaskFailed(header["error"])
-    error.add_note(f"in the task {work.task.name} on node {node}")
-    for line in header["lines"]:
-        error.add_note(f"  {line}")
-    return error
+    return noted(error, work.task.name, node, header["lines"])
 
 
 def _unpickled(body: bytes) -> Exception | None:

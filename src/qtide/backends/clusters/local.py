@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from qtide.backends.clusters.cluster import Cluster, KindsCluster, Node, Work
 from qtide.backends.clusters.fifo import FifoCluster
-from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.link import (
     SILENCE,
     AgentFailed,
@@ -29,7 +29,7 @@ from qtide.core.errors import NodeUnusable, UsageError
 from qtide.core.job import JobContext
 from qtide.core.options import Option
 from qtide.core.processes import Child
-from qtide.core.resources import PLAIN, NodeKind
+from qtide.core.resources import PLAIN, BillingWeights, NodeKind
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
@@ -52,6 +52,7 @@ class LocalOptions:
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
     gpus: Annotated[int, Option("Pretended GPUs of a node.")] = 0
     kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
+    billing: Annotated[str, CHARGED] = ""
     cold: Annotated[bool, Option("Start new processes for every grant, as Slurm does.")] = False
 
 
@@ -73,7 +74,8 @@ class LocalCluster(FifoCluster):
         self._options = options
         cores = options.cores or len(os.sched_getaffinity(0))
         memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.kind = NodeKind(name, nodes, cores, options.gpus, memory)
+        weights = BillingWeights.parse(options.billing) if options.billing else None
+        self.kind = NodeKind(name, nodes, cores, options.gpus, memory, weights=weights)
         self._silence = silence
         self.keeps_agents = not options.cold
         self._environment = os.environ | {SCALE: repr(world.scale)}
@@ -183,6 +185,7 @@ class Local(ClusterKind):
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes and limits."""
         options = setting.options(LocalOptions)
+        BillingWeights.parse(options.billing)
         kinds = NodeKind.parse_all(options.kind)
         if kinds and setting.argument:
             raise UsageError("--kind says how many nodes there are: use --cluster local")

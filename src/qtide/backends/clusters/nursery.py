@@ -215,6 +215,7 @@ class PartAgents:
         with suppress(OSError):
             agent.tasks.close()
         how = "ended"
+        kill_tree(agent.pid)  # a task may have closed its pipes, and would be waited for
         with suppress(OSError, KeyError):  # its nursery may have died as well
             code = self._nurseries[agent.key[0]].reap(agent.pid)
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from qtide.backends.clusters.cluster import Cluster, KindsCluster, Node, NodeRequest, Work
+from qtide.backends.clusters.cluster import (
+    Cluster,
+    KindsCluster,
+    Node,
+    NodeRequest,
+    Work,
+)
 from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster
-from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.failures import Failures, Loss
@@ -24,7 +30,7 @@ from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
-from qtide.core.resources import PLAIN, NodeKind
+from qtide.core.resources import PLAIN, BillingWeights, NodeKind
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
@@ -54,6 +60,7 @@ class SimulatedOptions:
     cores: Annotated[int | None, Option("Cores of a node.  [default: the site's, or 64]")] = None
     gpus: Annotated[int | None, Option("GPUs of a node.  [default: the site's, or 0]")] = None
     kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
+    billing: Annotated[str, CHARGED] = ""
 
 
 class Simulated(ClusterKind):
@@ -64,6 +71,7 @@ class Simulated(ClusterKind):
 
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes."""
+        BillingWeights.parse(setting.options(SimulatedOptions).billing)
         model = site_model(setting)
         setting.check_nodes(max(kind.count for kind, _ in model.kind_parts()))
 
@@ -77,7 +85,10 @@ class Simulated(ClusterKind):
 
     async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; all nodes exist from the start."""
-        return cluster_of(world, site_model(setting))
+        cluster = cluster_of(world, site_model(setting))
+        if billing := setting.options(SimulatedOptions).billing:
+            cluster.charge(BillingWeights.parse(billing))
+        return cluster
 
 
 def is_site(argument: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 from qtide.core.errors import UsageError
 
@@ -73,6 +75,31 @@ def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
         case [int(first), int(second)] if first != second and {first, second} <= {*range(qubits)}:
             return first, second
     raise UsageError(f"a connection is a pair of the qubits 0 to {qubits - 1}, not {pair!r}")
+
+
+def expected_fidelity(circuit: Any, chip: Chip, metrics: Mapping[str, float]) -> float:
+    """The product of the fidelities of all operations of a Qiskit circuit, as they are measured.
+
+    `metrics` has them by IQM's names; what it does not have counts as perfect. Both branches of a
+    condition count, as either may run.
+    """
+    found = 1.0
+    for each in circuit.data:
+        names = [chip.qubits[circuit.find_bit(qubit).index] for qubit in each.qubits]
+        if each.name == "measure":
+            found *= metrics.get(f"metrics.ssro.measure.default.{names[0]}.fidelity", 1.0)
+        elif each.name == "if_else":
+            blocks = each.operation.blocks
+            found *= math.prod(expected_fidelity(block, chip, metrics) for block in blocks)
+        elif each.name in ("barrier", "delay", "reset", "id"):
+            continue
+        elif len(names) == 1:
+            found *= metrics.get(f"metrics.rb.prx.default.{names[0]}.fidelity", 1.0)
+        elif len(names) == 2:
+            pairs = ("__".join(names), "__".join(reversed(names)))
+            known = (metrics.get(f"metrics.irb.cz.default.{pair}.fidelity") for pair in pairs)
+            found *= next((value for value in known if value is not None), 1.0)
+    return found
 
 
 STAR = Chip.of(5, [(0, 2), (1, 2), (2, 3), (2, 4)])

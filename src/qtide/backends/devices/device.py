@@ -18,7 +18,7 @@ from inspect import signature
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import IO, Any, get_args, get_origin
+from typing import IO, Any, NamedTuple, get_args, get_origin
 
 from qtide.backends.devices.profile import UNTIMED, Cost, Profile, profile, profiles
 from qtide.backends.payloads.payload import Burst, PayloadRefused
@@ -33,6 +33,16 @@ class DeviceFailed(PhaseError):  # noqa: N818 - what happened
 
 class DeviceAway(DeviceFailed):
     """The device is currently unreachable; the payload is not at fault."""
+
+
+class WorkPiece(NamedTuple):
+    """A piece of a task's work."""
+
+    done: int
+    """How much is done after it: circuits, shots, or whatever the device counts."""
+    share: float
+    """The same as a share of the whole task."""
+    answer: Any
 
 
 class Device(ABC):
@@ -68,6 +78,24 @@ class Device(ABC):
             return payload.answer
         self.check_shots(shots)
         return self._solve(payload, shots, seed)
+
+    def fidelity(self, payload: Any) -> float | None:
+        """Expected fidelity of a payload's circuits, on average; None if it cannot tell."""
+        return None
+
+    def pieces(
+        self, payload: Any, shots: int, seed: int, chunk: float, done: int
+    ) -> Iterator[WorkPiece]:
+        """Compute the answer in pieces of about `chunk` seconds, after those that are `done`.
+
+        Joined, they are the answer of `solve`. Without a timing profile, the device gives way to
+        other tasks between two of them.
+        """
+        yield WorkPiece(1, 1.0, self.solve(payload, shots, seed))
+
+    def join(self, earlier: Any, later: Any) -> Any:
+        """Join the answers of two successive pieces."""
+        return [*earlier, *later]
 
     def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
         """Do work that would delay the first payload, such as imports, in advance."""

@@ -7,19 +7,30 @@ the noise of a gate depends on where it acts. So a circuit must fit the chip, as
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from random import Random
+from statistics import mean
 from typing import Any
 
-from qtide.backends.devices.chip import ALWAYS, NATIVE, ONE, OPERATIONS, STAR, THREE, TWO, Chip
-from qtide.backends.devices.device import Device, DeviceFailed
+from qtide.backends.devices.chip import (
+    ALWAYS,
+    NATIVE,
+    ONE,
+    OPERATIONS,
+    STAR,
+    THREE,
+    TWO,
+    Chip,
+    expected_fidelity,
+)
+from qtide.backends.devices.device import Device, DeviceFailed, WorkPiece
 from qtide.backends.devices.estimation import Readout, calibrations, estimates, measured
 from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.document import brief, refuse
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.backends.payloads.formats.pubs import Pauli, Pub, Pubs
-from qtide.backends.payloads.payload import PayloadRefused, decode, encode
+from qtide.backends.payloads.payload import Burst, PayloadRefused, decode, encode
 from qtide.backends.payloads.shots import Estimates, Shots
 from qtide.core.errors import UsageError
 
@@ -37,6 +48,9 @@ MOST_QUBITS = 24
 MOST_NOISY_QUBITS = 10
 """The limit of a noisy chip: its density matrix is the square in size; ten qubits take 0.25 s."""
 
+
+SEED_STEP = 2113
+"""By how much Aer's seeds of successive circuits of a batch differ."""
 
 CIRCUIT_S, SHOT_S = 2e-3, 8e-6
 """Emulator seconds per circuit and per shot of a circuit."""
@@ -111,6 +125,30 @@ class GateDevice(Device):
             shot += SHOT_S + (once if each_shot else 0.0)
         return Cost(fixed, shot)
 
+    def fidelity(self, payload: Any) -> float | None:
+        """The mean of the circuits' expected fidelities, by the metrics of its calibration."""
+        if isinstance(payload, IqmBatch):
+            circuits = [one for one, _ in circuits_of(payload, self.chip)]
+        else:
+            circuits = payload.circuits if isinstance(payload, Pubs) else self._batch(payload)
+        known = metrics(self.chip, self._noise if self._noisy else 0.0)
+        return mean(expected_fidelity(one, self.chip, known) for one in circuits)
+
+    def pieces(
+        self, payload: Any, shots: int, seed: int, chunk: float, done: int
+    ) -> Iterator[WorkPiece]:
+        """As many circuits or PUBs at a time as the emulator should need `chunk` seconds for."""
+        cost = None if isinstance(payload, Burst) else self.cost(payload)
+        whole = payload.pubs if isinstance(payload, Pubs) else getattr(payload, "circuits", payload)
+        if cost is None or not isinstance(whole, list | tuple) or mitigated(payload):
+            yield WorkPiece(1, 1.0, self.solve(payload, shots, seed))
+            return
+        step = max(1, int(len(whole) * chunk / cost.seconds(shots)))
+        for first in range(done, len(whole), step):
+            last = min(first + step, len(whole))
+            answer = self._solve(payload, shots, seed, slice(first, last))
+            yield WorkPiece(last, last / len(whole), answer)
+
     def warm_up(self) -> None:
         """Import Qiskit and prepare the emulator."""
         measure = Operation("measure", self.chip.qubits[:1], {"key": "m"})
@@ -129,14 +167,16 @@ class GateDevice(Device):
         for number, circuit in enumerate(batch):
             check_circuit(circuit, number, self.chip, self._gates, MOST_INSTRUCTIONS)
 
-    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+    def _solve(self, payload: Any, shots: int, seed: int, part: slice = slice(None)) -> Any:
+        """Run the circuits or PUBs of a part; each gets the seed that it has in the whole."""
         if isinstance(payload, IqmBatch):
-            made = circuits_of(payload, self.chip)
+            made = circuits_of(payload, self.chip)[part]
         elif isinstance(payload, Pubs):
-            return self._solve_pubs(payload, shots, seed)
+            return self._solve_pubs(payload, shots, seed, part)
         else:
             batch = self._batch(payload)
-            made = [(one, registers(one, i)) for i, one in enumerate(batch)]
+            made = [(one, registers(one, i)) for i, one in enumerate(batch)][part]
+        seed = seed % 2**31 + SEED_STEP * (part.start or 0)
         values = self._run([circuit for circuit, _ in made], shots, seed)
         return [Shots.of(registers, one) for (_, registers), one in zip(made, values, strict=True)]
 
@@ -147,7 +187,7 @@ class GateDevice(Device):
 
     def _experiments(self, batch: list[Any], shots: int, seed: int, **options: Any) -> list[Any]:
         """Run the circuits; return Aer's results, one per circuit and set of values."""
-        job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, **options)
+        job = self._simulator.run(batch, shots=shots, seed_simulator=seed, **options)
         result = job.result()
         for number, each in enumerate(result.results):
             if not each.success:
@@ -172,15 +212,20 @@ class GateDevice(Device):
                 "one per parameter set and basis; split the sweep"
             )
 
-    def _solve_pubs(self, payload: Pubs, shots: int, seed: int) -> list[Shots] | list[Estimates]:
+    def _solve_pubs(
+        self, payload: Pubs, shots: int, seed: int, part: slice
+    ) -> list[Shots] | list[Estimates]:
         """Run every PUB; the first has the task's seed, each other one has a seed of its own."""
         seeds = [
-            seed,
+            seed % 2**31,
             *(Random(f"{seed} {i}").getrandbits(31) for i in range(1, len(payload.pubs))),
         ]
-        pubs = list(zip(payload.pubs, seeds, strict=True))
+        pubs = list(zip(payload.pubs, seeds, strict=True))[part]
         if payload.pubs[0].observables is None:
-            return [self._sample(pub, n, pub.shots(shots), s) for n, (pub, s) in enumerate(pubs)]
+            first = part.start or 0
+            return [
+                self._sample(pub, n, pub.shots(shots), s) for n, (pub, s) in enumerate(pubs, first)
+            ]
         readout = self._readout(payload, shots, seed) if payload.mitigated else None
         return [self._estimate(pub, pub.shots(shots), s, readout) for pub, s in pubs]
 
@@ -248,6 +293,11 @@ class GateDevice(Device):
     def _check_size(self, size: int) -> None:
         if not 0 < size <= MOST_CIRCUITS:
             raise PayloadRefused(f"the {self.name} takes 1 to {MOST_CIRCUITS} circuits, not {size}")
+
+
+def mitigated(payload: Any) -> bool:
+    """Whether all PUBs of a payload share circuits that calibrate the readout."""
+    return isinstance(payload, Pubs) and payload.mitigated
 
 
 def _counts(experiment: Any, below: int = 0) -> dict[int, int]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.devices.device import Device, DeviceAway, DeviceFailed
+from qtide.backends.devices.device import Device, DeviceAway, DeviceFailed, WorkPiece
 from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit
 from qtide.backends.payloads.guard import plain_message
@@ -87,6 +88,23 @@ class IqmServer(Device):
         """Each shot of a circuit takes a reset and one step per layer of its depth."""
         depth = sum(_depth(circuit) for circuit in payload.circuits)
         return Cost(JOB_S, RESET_S * len(payload.circuits) + STEP_S * depth)
+
+    def pieces(
+        self, payload: Any, shots: int, seed: int, chunk: float, done: int
+    ) -> Iterator[WorkPiece]:
+        """As many shots at a time as the chip takes `chunk` seconds for, in jobs of their own."""
+        if not isinstance(payload, IqmBatch):
+            yield from super().pieces(payload, shots, seed, chunk, done)
+            return
+        step = max(1, int(chunk / self.cost(payload).shot))
+        for first in range(done, shots, step):
+            last = min(first + step, shots)
+            yield WorkPiece(last, last / shots, self.solve(payload, last - first, seed))
+
+    def join(self, earlier: list[Shots], later: list[Shots]) -> list[Shots]:
+        """Each circuit's shots, one piece after the other."""
+        pairs = zip(earlier, later, strict=True)
+        return [Shots(one.registers, one.data + more.data) for one, more in pairs]
 
     def _check(self, payload: Any) -> None:
         if not isinstance(payload, IqmBatch):

@@ -6,6 +6,7 @@ busy, and sends answers from a separate thread, so the device waits for neither 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -31,12 +32,14 @@ from qtide.backends.payloads.payload import (
     PayloadRefused,
     circuits_in,
     decode,
+    decode_answer,
     encode,
     encode_answer,
     is_duration,
     qubits_in,
     stated_seconds,
 )
+from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read, signal_at_parents_death
 
@@ -56,6 +59,17 @@ class Order:
     payload: Any = None
     refusal: str | None = None
     cancelled: bool = False
+    paused: float | None = None
+    """When it was asked to give way after the current chunk, on the monotonic clock."""
+    earlier: Encoded | None = None
+    """Its answer so far, if it gave way between two pieces; it is behind the payload."""
+    answer: Any = None
+
+    def __post_init__(self) -> None:
+        if "earlier" in self.header:
+            name, size = self.header["earlier"]
+            self.earlier = Encoded(name, self.body[-size:])
+            self.body = self.body[:-size]
 
     @property
     def ticket(self) -> str:
@@ -103,8 +117,8 @@ class Worker:
     def _listen(self, orders: BinaryIO) -> None:
         while (message := read(orders)) is not None:
             header, body = message
-            if "cancel" in header:
-                self._cancel(header["cancel"])
+            if "cancel" in header or "pause" in header:
+                self._stop(header)
                 continue
             order = Order(header, body)
             if "suspect" in header:
@@ -125,11 +139,16 @@ class Worker:
             self._outgoing.put(self._unsent)
             self._unsent = []
 
-    def _cancel(self, ticket: str) -> None:
+    def _stop(self, header: Header) -> None:
+        """Cancel an order, or let it give way after its chunk."""
         with self._changed:
             for order in (*self._orders, self._current):
-                if order is not None and order.ticket == ticket:
+                if order is None:
+                    continue
+                if order.ticket == header.get("cancel"):
                     order.cancelled = True
+                elif order.ticket == header.get("pause"):
+                    order.paused = time.monotonic()
             self._changed.notify_all()
 
     def _next(self) -> Order:
@@ -153,7 +172,9 @@ class Worker:
             self._device.check(order.payload)
             packed = encode(order.payload)
             seconds = stated_seconds(packed)
-            cost = None if is_duration(packed.format) else self._device.cost(order.payload)
+            known = not is_duration(packed.format)
+            cost = self._device.cost(order.payload) if known else None
+            fidelity = self._device.fidelity(order.payload) if known else None
         except DeviceAway as error:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
@@ -162,6 +183,7 @@ class Worker:
             "size": circuits_in(order.payload),
             "qubits": qubits_in(order.payload),
             "seconds": seconds,
+            "fidelity": fidelity,
             "cost": None if cost is None else [cost.fixed, cost.shot],
         }
         return {"ticket": order.ticket, "format": packed.format} | found, packed.data
@@ -175,8 +197,8 @@ class Worker:
         self._unsent.append(({"began": order.ticket, "at": began}, b""))
         self._flush()
         header, body = self._solve(order)
-        if "format" in header:
-            self._let_pass(order, clock + order.header["seconds"])
+        if "format" in header and (left := self._let_pass(order, clock)) > 0:
+            header, body = _so_far(order, left)
         if order.cancelled:
             header, body = {"cancelled": True}, b""
         end = time.monotonic()
@@ -188,18 +210,24 @@ class Worker:
         if self._occupied is not None:
             self._occupied.note(*words)
 
-    def _let_pass(self, order: Order, end: float) -> None:
-        """Wait until the profile's time has passed or the order is cancelled."""
+    def _let_pass(self, order: Order, began: float) -> float:
+        """Wait for the profile's time, or until the order ends early; return the seconds left."""
+        end: float = began + order.header["seconds"]
+        chunk: float = order.header.get("chunk", 0.0)
         with self._changed:
-            while not order.cancelled and (rest := end - time.monotonic()) > 0:
+            while not order.cancelled and (rest := end - (now := time.monotonic())) > 0:
+                if order.paused is not None:
+                    chunks = math.ceil((order.paused - began) / chunk)
+                    if now >= began + chunks * chunk:
+                        return rest
+                    rest = min(rest, began + chunks * chunk - now)
                 self._changed.wait(min(rest, LONGEST_WAIT))
+        return 0.0
 
     def _solve(self, order: Order) -> Reply:
         try:
-            answer = self._device.solve(
-                order.payload, order.header["shots"], int(order.header["seed"])
-            )
-            packed = encode_answer(answer)
+            progress = self._work(order)
+            packed = encode_answer(order.answer)
             if len(packed.data) > MOST_ANSWER:
                 return {"error": f"its answer has {len(packed.data)} bytes, {TOO_MANY}"}, b""
         except DeviceAway as error:
@@ -211,7 +239,34 @@ class Worker:
         known = (
             {} if self._device.calibration is None else {"calibration": self._device.calibration}
         )
-        return {"format": packed.format} | known, packed.data
+        return {"format": packed.format} | progress | known, packed.data
+
+    def _work(self, order: Order) -> Header:
+        """Compute the answer; return how far it got if it gave way between two pieces."""
+        head = order.header
+        terms = order.payload, head["shots"], int(head["seed"])
+        if "chunk" not in head or head["seconds"]:
+            order.answer = self._device.solve(*terms)
+            return {}
+        done = 0
+        if order.earlier is not None:
+            done, order.answer = head["progress"], decode_answer(order.earlier)
+        for piece in self._device.pieces(*terms, head["chunk"], done):
+            joined = self._device.join(order.answer, piece.answer) if done else piece.answer
+            order.answer, done = joined, piece.done
+            if order.cancelled or (order.paused is not None and piece.share < 1):
+                return {"share": piece.share, "progress": done}
+        return {}
+
+
+def _so_far(order: Order, left: float) -> Reply:
+    """The answer to the shots that the profile's time has sufficed for; the rest is repeated."""
+    share = 1 - left / order.header["whole"]
+    words = {"share": share, "progress": 0}
+    if not isinstance(order.answer, list) or not all(isinstance(a, Shots) for a in order.answer):
+        return words, b""
+    packed = encode_answer([each.first(share) for each in order.answer])
+    return words | {"format": packed.format}, packed.data
 
 
 BEAT = 1.0

@@ -118,7 +118,8 @@ class RemoteQpu(Qpu):
     def _backlog(self) -> float:
         """Expected wait for the device, or the shortest of all, asked with our newest token."""
         devices = Client(self._url, next(reversed(self._clients)), patience=FIRST).devices()
-        found = [each for each in devices if self._device in (None, each["name"])]
+        named = None if _is_class(self._device) else self._device
+        found = [each for each in devices if named in (None, each["name"])]
         waits = [each.get("expected_wait", 0.0) for each in found]  # older services do not say
         return min((inf if each is None else each / self._scale for each in waits), default=inf)
 
@@ -128,8 +129,7 @@ class RemoteQpu(Qpu):
 
     def _described(self) -> dict[str, Any]:
         """Description of the named device, or of the only one."""
-        devices = self._clients[None].devices()
-        found = [each for each in devices if self._device in (None, each["name"])]
+        found = _devices(self._clients[None], self._device)
         if len(found) != 1:
             url, known = self._url, ", ".join(each["name"] for each in found)
             raise UsageError(
@@ -261,12 +261,23 @@ class RemoteQpu(Qpu):
             ledger.enter("busy", f"qpu/{response['device']}", started, end, kind)
 
 
+def _is_class(device: str | None) -> bool:
+    """Whether a name is that of a class of devices, such as any:gate."""
+    return device is not None and device.startswith("any:")
+
+
+def _devices(client: Client, device: str | None) -> list[dict[str, Any]]:
+    """The device of that name, all of them without a name; for a class, one that stands for it."""
+    if device is not None and _is_class(device):
+        return [client.device(device)]
+    return [each for each in client.devices() if device in (None, each["name"])]
+
+
 def _profile(client: Client, device: str | None) -> Profile:
     """The timing profile of the device, according to the service."""
-    devices = client.devices()
-    found = [each for each in devices if device in (None, each["name"])]
+    found = _devices(client, device)
     if not found:
-        known = ", ".join(each["name"] for each in devices)
+        known = ", ".join(each["name"] for each in client.devices())
         raise UsageError(f"{client.access.url} has no device {device!r}; it has: {known}")
     timing = found[0]["profile"]
     return Profile(found[0]["name"], timing["payload_s"], timing["shot_s"], int(timing["shots"]))

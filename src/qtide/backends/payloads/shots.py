@@ -43,6 +43,10 @@ class Shots:
     def __len__(self) -> int:
         return len(self.data) // self._size
 
+    def first(self, share: float) -> Shots:
+        """The first shots, as a share of all, rounded down."""
+        return Shots(self.registers, self.data[: int(share * len(self)) * self._size])
+
     @property
     def values(self) -> list[int]:
         """One number per shot, as `of` takes them."""

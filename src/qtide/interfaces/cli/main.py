@@ -70,8 +70,14 @@ COMMANDS = {
     "estimate": CommandEntry(
         SERVICE, "service:estimate", "Show what a payload would take, and when it would start."
     ),
+    "session": CommandEntry(
+        SERVICE, "session:session", "Hold a device for a while, for a closed loop."
+    ),
     "why": CommandEntry(SERVICE, "service:why", "Show why a task waits, and what would change it."),
-    "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
+    "usage": CommandEntry(SERVICE, "usage:usage", "Show the QPU seconds of users and accounts."),
+    "allocations": CommandEntry(
+        SERVICE, "allocations:allocations", "Limit what accounts and users may use in a period."
+    ),
     "page": CommandEntry(SERVICE, "service:page", "Open the service's page, signed in."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
     "maintenance": CommandEntry(

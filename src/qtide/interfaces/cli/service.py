@@ -1,14 +1,12 @@
-"""qtide queue, devices, usage and drain: commands that use the vQPU service."""
+"""qtide queue, devices and drain: commands that use the vQPU service."""
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -250,63 +248,6 @@ def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
 DAY = 86_400.0
 
 
-class By(StrEnum):
-    """Keys by which usage is summed."""
-
-    USER = "user"
-    ACCOUNT = "account"
-    JOB = "job"
-    DEVICE = "device"
-
-
-def usage(
-    by: Annotated[
-        list[By] | None, typer.Option(help="Sum up by this; may be repeated.  [default: user]")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Start: a date such as 2026-03-01, or days ago such as 7d.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="End: a date, or days ago.")] = None,
-    everybody: Everybody = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
-    left: Annotated[
-        bool, typer.Option("--left", help="Show what is left of your quota and your account's.")
-    ] = False,
-    sla: Annotated[
-        bool, typer.Option("--sla", help="Show service levels, of 30 days unless --since is given.")
-    ] = False,
-    url: Url = None,
-    json: shared_options.Json = False,
-) -> None:
-    """Show QPU seconds, including running tasks. `job` is Slurm's job number.
-
-    Example: qtide usage --by account --by user --since 30d --csv
-
-    What you may still use today: qtide usage --left
-
-    Availability, waits and promises kept: qtide usage --sla
-    """
-    if left or sla:
-        _check_alone("--sla" if sla else "--left", by, until, everybody, as_csv, left and since)
-    if sla:
-        begin = moment(since or "30d") or 0.0
-        days = {"days": max(0.001, (time.time() - begin) / DAY)}
-        _show_levels(client(url).call("GET", "/v1/levels", days), json_wanted=json)
-        return
-    if left:
-        _show_left(client(url).call("GET", "/v1/quotas"), json_wanted=json)
-        return
-    keys = [each.value for each in by or [By.USER]]
-    terms = {"by": keys, "since": moment(since), "until": moment(until), "everybody": everybody}
-    rows = client(url).call("GET", "/v1/usage", terms)
-    if json:
-        as_json(rows)
-    elif as_csv:
-        _write_csv(keys, rows)
-    else:
-        show_rows([_usage_row(keys, row) for row in rows], "no QPU time was used in that period")
-
-
 def moment(text: str | None) -> float | None:
     """Parse a date, or a number of days before now, to a point in time."""
     if text is None:
@@ -319,41 +260,6 @@ def moment(text: str | None) -> float | None:
         raise UsageError(
             f"{text!r} is neither a date such as 2026-03-01 nor a number of days such as 7d"
         ) from None
-
-
-def _check_alone(option: str, *others: object) -> None:
-    if any(others):
-        shows = "service levels" if option == "--sla" else "your own quotas of today"
-        raise UsageError(f"{option} shows {shows}; give it without other options")
-
-
-def _show_levels(found: dict[str, Any], *, json_wanted: bool) -> None:
-    if json_wanted:
-        as_json(found)
-        return
-    say(f"since {clock(found['since'])}, or since each device was first recorded:")
-    show_rows([_level_row(row) for row in found["devices"]], "the service has no device")
-
-
-def _level_row(row: dict[str, Any]) -> dict[str, Any]:
-    wait, tasks, seconds = row["wait"], row["tasks"], row["seconds"]
-    return {
-        "device": row["device"],
-        "available": _percent(row["availability"]),
-        "busy": _percent(row["occupancy"]),
-        "wait p50": None if wait["p50"] is None else f"{wait['p50']:.3g}",
-        "p95": None if wait["p95"] is None else f"{wait['p95']:.3g}",
-        "longest": f"{wait['longest']:.3g}",
-        "promises": tasks["promised"],
-        "kept": _percent(row["promises_kept"]),
-        "calibrated h": f"{seconds['calibration'] / 3600:.2f}",
-        "drained h": f"{seconds['maintenance'] / 3600:.2f}",
-        "tasks": tasks["done"] + tasks["failed"] + tasks["cancelled"],
-    }
-
-
-def _percent(part: float | None) -> str | None:
-    return None if part is None else f"{100 * part:.2f}%"
 
 
 def page(
@@ -384,40 +290,3 @@ def open_in_browser(link: str) -> None:
         import webbrowser  # few commands need it
 
         webbrowser.open(link)
-
-
-def _show_left(rows: list[dict[str, Any]], *, json_wanted: bool) -> None:
-    if json_wanted:
-        as_json(rows)
-        return
-    show_rows([_left_row(row) for row in rows], "nothing is limited")
-
-
-def _left_row(row: dict[str, Any]) -> dict[str, Any]:
-    seconds = row["qpu_seconds_left"]
-    return {
-        "quota of": f"{row['of']} {row['name']}",
-        "tasks": row["tasks"],
-        "tasks left": "no limit" if row["tasks_left"] is None else row["tasks_left"],
-        "qpu s today": f"{row['qpu_seconds']:.3f}",
-        "qpu s left": "no limit" if seconds is None else f"{seconds:.3f}",
-        "until": clock(row["until"]),
-    }
-
-
-def _usage_row(keys: list[str], row: dict[str, Any]) -> dict[str, Any]:
-    times = {"first": clock(row["first"]), "last": clock(row["last"])}
-    numbers = {"tasks": row["tasks"], "running": row["running"]}
-    return (
-        {key: row[key] for key in keys}
-        | numbers
-        | {"qpu seconds": f"{row['qpu_seconds']:.3f}"}
-        | times
-    )
-
-
-def _write_csv(keys: list[str], rows: list[dict[str, Any]]) -> None:
-    columns = [*keys, "tasks", "running", "qpu_seconds", "first", "last"]
-    writer = csv.DictWriter(sys.stdout, columns)
-    writer.writeheader()
-    writer.writerows(rows)

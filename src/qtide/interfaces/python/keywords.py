@@ -17,6 +17,7 @@ class PluginKeywords(TypedDict, total=False):
     gpus: int
     kind: list[str]
     share_nodes: str
+    billing: str
     cold: bool
     durations: str
     account: str

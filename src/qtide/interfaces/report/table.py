@@ -90,6 +90,8 @@ _DIVIDED = (
     *_COLUMNS[6:],
 )
 """In place of the columns above if tasks shared nodes, or nodes differed."""
+_CHARGED = (_Column("billing-s", lambda m: m.billing_held, partial(grouped, digits=0), min),)
+"""If the site says what it charges."""
 _GPUS = (_Column("held GPU-s", lambda m: m.gpus_held, partial(grouped, digits=0), min),)
 _RELATIVE = (
     _Column("total / static", lambda m: m.total, times, relative=True),
@@ -133,6 +135,8 @@ def _columns(rows: Sequence[TableRow], relative: bool) -> tuple[_Column, ...]:
         columns = _DIVIDED
         if any(row.metrics.gpus_held for row in rows):
             columns = (*_DIVIDED[:6], *_GPUS, *_DIVIDED[6:])
+    if any(row.metrics.billing_held for row in rows):
+        columns = (*columns[:3], *_CHARGED, *columns[3:])
     return columns + (_RELATIVE if relative else ())
 
 

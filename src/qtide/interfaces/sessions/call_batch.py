@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 from qtide.core.errors import NodeLost
 from qtide.core.values import Unstorable, dumps
-from qtide.interfaces.sessions.on_node import CallResult, Initializer, run_call, run_calls
 from qtide.interfaces.sessions.session_call import SessionCall
-from qtide.programs.phase import Classical, Task
+from qtide.programs.calls import CallResult, Initializer, run_call, run_calls
+from qtide.programs.phase import Classical, Task, TimeSpent
 
 Outcome = tuple[SessionCall, Any, Exception | None]
 """A call with its result or its exception."""
@@ -69,10 +68,16 @@ class CallBatch(Task[Any]):
         if self.function is run_call:
             self.ended([(calls[0], result.take(), None)], result.seconds)
         else:
-            results, seconds = result
-            outcomes = [_outcome(*each) for each in zip(calls, results, strict=True)]
-            results.clear()
+            seconds = sum(each.seconds for each in result)
+            outcomes = [_outcome(*each) for each in zip(calls, result, strict=True)]
+            result.clear()
             self.ended(outcomes, seconds)
+
+    def spent(self, result: Any) -> list[TimeSpent]:
+        """The seconds of each of several calls."""
+        if self.function is run_call:
+            return []
+        return [(call.name, each.seconds) for call, each in zip(self.calls, result, strict=True)]
 
     def failed(self, error: Exception) -> None:
         """Pass the error to the calls, unless one of several may have caused it.
@@ -114,49 +119,6 @@ def _unsendable(call: SessionCall) -> Unstorable | None:
 def _outcome(call: SessionCall, result: CallResult) -> Outcome:
     if not result.error:
         return call, result.value, None
-    try:
-        error = result.value
-    except Exception:
-        error = None
-    if not isinstance(error, Exception):
-        error = CallFailed(result.error)
+    error = result.exception or CallFailed(result.error)
     error.add_note(f"in the call {call.key} of {call.name}")
     return call, None, error
-
-
-WORTHWHILE = 0.05
-"""Target duration of a batch in seconds: many times the round trip to a node."""
-SHORTEST = 0.005
-"""Batches shorter than this, in seconds, are not divided further, even if nodes are idle."""
-ROUNDS = 4
-"""Minimum number of batches per node, so that all nodes end at about the same time."""
-PROBES = 2
-"""Calls per node to make one by one first, if their duration is unknown."""
-MOST_CALLS = 1000
-"""Maximum number of calls per batch."""
-
-
-class BatchSizes:
-    """Chooses batch sizes by the earlier durations of each function's calls."""
-
-    def __init__(self, nodes: int) -> None:
-        self._nodes = nodes
-        """Number of nodes, or of parts of nodes, that make calls at the same time."""
-        self._seconds: dict[str, float] = {}
-
-    def learn(self, name: str, seconds: float) -> None:
-        """Record the duration of a call; recent calls weigh most."""
-        known = self._seconds.get(name, seconds)
-        self._seconds[name] = (known + seconds) / 2
-
-    def probes(self, calls: Sequence[SessionCall]) -> int:
-        """Return the number of calls to make first to measure their duration."""
-        few = len(calls) <= PROBES * ROUNDS * self._nodes
-        return 0 if few or calls[-1].name in self._seconds else PROBES * self._nodes
-
-    def size(self, calls: Sequence[SessionCall]) -> int:
-        """Return the number of calls per batch: batches must be neither too short nor too few."""
-        longest = max(self._seconds.get(name, WORTHWHILE) for name in {each.name for each in calls})
-        fair = ceil(len(calls) / (ROUNDS * self._nodes))
-        least, most = (int(each / max(longest, 1e-6)) for each in (SHORTEST, WORTHWHILE))
-        return max(1, min(MOST_CALLS, max(fair, least), most))

@@ -20,7 +20,6 @@ from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.keywords import PluginKeywords
 from qtide.interfaces.python.run import Run
-from qtide.interfaces.sessions.on_node import Initializer
 from qtide.interfaces.sessions.session_call import (
     SessionCall,
     SessionFuture,
@@ -34,6 +33,7 @@ from qtide.interfaces.sessions.session_loop import loop_for
 from qtide.interfaces.sessions.session_qpu import SessionQpu
 from qtide.interfaces.sessions.session_records import SessionRecords
 from qtide.interfaces.sessions.session_worker import OpenSite, SessionWorker
+from qtide.programs.calls import Initializer
 from qtide.programs.command import (
     CommandAttempt,
     CommandKeywords,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from qtide.core import values
 from qtide.core.errors import QtideError
 from qtide.core.resources import Needs
-from qtide.interfaces.sessions.on_node import Called
+from qtide.programs.calls import Called
 
 if TYPE_CHECKING:
     from qtide.interfaces.sessions.session import Session

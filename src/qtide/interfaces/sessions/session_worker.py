@@ -15,10 +15,10 @@ from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.resources import ROUNDING
 from qtide.core.world import world as worlds
-from qtide.interfaces.sessions.call_batch import BatchSizes, CallBatch, CallPhase, Outcome
-from qtide.interfaces.sessions.on_node import Initializer, InitializerFailed
+from qtide.interfaces.sessions.call_batch import CallBatch, CallPhase, Outcome
 from qtide.interfaces.sessions.session_call import SessionCall
 from qtide.interfaces.sessions.session_records import SessionRecords
+from qtide.programs.calls import Initializer, InitializerFailed
 from qtide.programs.phase import Phase, Quantum
 from qtide.programs.replay import Candidates, Choices, ReplayStep
 from qtide.runs.driver import Tell
@@ -26,6 +26,7 @@ from qtide.runs.earlier import recall, remember
 from qtide.runs.folder import RunFolder
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
+from qtide.strategies.task_batch import BatchSizes
 
 OpenSite = Callable[[], AbstractAsyncContextManager[Site]]
 """Opens the site of a session."""

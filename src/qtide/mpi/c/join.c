@@ -3,6 +3,7 @@
 
 #define ACCEPT_LIMIT "3" /* seconds within which a newcomer that is ready has to connect by MPI */
 #define TAG 1            /* of messages that join communicators */
+#define NUMBERS 256      /* how many newcomers differ in the context numbers that they use */
 
 char **join_open(int count)
 {
@@ -120,10 +121,21 @@ int join_extend(MPI_Comm comm, const MPI_Comm *pairs, int count, MPI_Comm *resul
     return joined(extend_all, join, result, watch);
 }
 
+/* Occupy as many of MPI's context numbers as no other recent newcomer does. While it joins, MPICH lets both
+ * sides use the newcomer's lowest free number, which is the same for all fresh processes: what the root
+ * still has of a newcomer that died would be taken for this one's. */
+static void occupy(MPI_Comm *numbers, int count)
+{
+    for (int i = 0; i < count; i++)
+        PMPI_Comm_dup(MPI_COMM_SELF, &numbers[i]);
+}
+
 static int connect_one(void *arg)
 {
     Join *join = arg;
-    MPI_Comm inter, pair, comm;
+    MPI_Comm inter, pair, comm, numbers[NUMBERS];
+    int count = control_identity() % NUMBERS;
+    occupy(numbers, count);
     int code = PMPI_Comm_connect(join->port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter);
     if (code == MPI_SUCCESS)
         code = merged(inter, 1, &pair);
@@ -134,7 +146,10 @@ static int connect_one(void *arg)
     if (code != MPI_SUCCESS)
         return code;
     PMPI_Comm_free(&pair);
-    return extended(comm, NULL, join->count, true, &join->result);
+    code = extended(comm, NULL, join->count, true, &join->result);
+    for (int i = 0; i < count; i++)
+        PMPI_Comm_free(&numbers[i]);
+    return code;
 }
 
 /* Connect as a newcomer, after which `later` others come. */

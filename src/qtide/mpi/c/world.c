@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CALL_LIMIT 60.0   /* seconds within which a blocking call has to return */
+#define CALL_LIMIT 20.0   /* seconds within which a blocking call has to return */
 #define GRACE 4.0         /* seconds until a blocking call is abandoned */
 #define END_LIMIT 10.0    /* seconds within which MPI has to end */
 #define FIRST 100         /* tests of a request before looking at the other processes */

@@ -30,6 +30,7 @@ from qtide.service.availability import Availability
 from qtide.service.configuration import Configuration, SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.identities import SlurmTokens
+from qtide.service.job_records import LOOK, JobRecords, admitted
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
@@ -68,6 +69,7 @@ class JobAdmission:
             devices = service.configuration.devices
             names |= {plan.licence.replace("{device}", name) for name in devices}
         self._plan = plan
+        self._field = settings.job_record
         self._commands = Commands(settings.conf)
         self.licences = Licences(self._commands, settings.licence)
         limits = service.configuration.limits
@@ -130,6 +132,9 @@ class JobAdmission:
         if self._plan is not None:
             keep = Availability(self._service, self._commands, self._plan)
             background.repeat("keep Slurm informed", keep.look, self._plan.every)
+        if self._field != "none":
+            tell = JobRecords(self._service.store, self._commands, self._field)
+            background.repeat("write records of jobs", tell.look, LOOK)
         try:
             yield
         finally:
@@ -152,6 +157,9 @@ class JobAdmission:
         most = self._service.configuration.limits.tokens_per_job
         if self._register.count(grant.holder) >= most:
             raise QuotaExceeded(f"job {grant.job} has {most} tokens already, as many as allowed")
+        await self._service.store.write(
+            admitted(grant.job, grant.holder.start, grant.user, self._service.now())
+        )
         token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
         log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return token

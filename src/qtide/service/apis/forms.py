@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qtide.service.allocations import AllocationPeriod
 from qtide.service.configuration import MaintenanceWindow
 
 Text = Annotated[str, Field(max_length=200)]
@@ -35,10 +36,30 @@ class SubmissionForm(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     """Seconds within which it has to start; it is refused if that cannot be promised."""
+    session: Text | None = None
+    """The session that it belongs to; it starts at once while that holds the device."""
+    min_fidelity: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The least expected fidelity, if `device` is a class such as `any:gate`."""
     calibration: Text | None = None
     """The only calibration set that it may run on; with another one, it ends without an answer."""
     calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     """The most seconds since the device's calibration when it starts; else it ends likewise."""
+
+
+class SessionForm(BaseModel):
+    """A session: a device that only its owner's tasks use for a while."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Text
+    seconds: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """The longest time that it holds the device."""
+    idle: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    """The longest time that it holds the device without a task on it."""
+    name: Text = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    """Seconds within which it has to begin; it is refused if that cannot be promised."""
 
 
 class TaskForm(BaseModel):
@@ -57,12 +78,22 @@ class TaskForm(BaseModel):
     seed: int
     priority: int
     max_wait: float | None
+    idle: float | None
+    """For a session: the seconds for which it may hold the device idle."""
+    session: str | None
+    """The session that it belongs to."""
+    route: str | None
+    """The class of devices that it was submitted to."""
+    fidelity: float | None
+    """Expected fidelity on its device, if it was submitted to a class of them."""
     attempts: int
     submitted: float
     started: float | None
     ended: float | None
     expected_seconds: float
     qpu_seconds: float
+    share: float
+    """The share of its work that was done before it last gave way to another task."""
     error: str | None
     calibration: str | None
     """The calibration set that it began on."""
@@ -98,6 +129,8 @@ class EstimateForm(BaseModel):
     expected_end: float | None
     likely_start: list[float] | None
     """With others' likely arrivals: nine of ten tasks start from the first to the last of these."""
+    fidelity: float | None = None
+    """Expected fidelity on the device that it would go to, for a class of devices."""
     based_on: int
     """Number of earlier starts from which the likely start was learnt."""
 
@@ -113,6 +146,8 @@ class WhyForm(BaseModel):
     seconds_ahead: float | None = None
     seconds_running: float | None = None
     seconds_promised: float | None = None
+    route: dict[str, Any] | None = None
+    """The devices that the task may run on, with the fidelity and seconds to expect of each."""
     sentences: list[str]
 
 
@@ -179,18 +214,73 @@ class UsageForm(BaseModel):
 
 
 class QuotaForm(BaseModel):
-    """What a user or an account uses of its quota, and what is left; None means no limit."""
+    """What is used of a quota or an allocation, and what is left; None means no limit."""
 
     of: Literal["user", "account"]
     name: str
-    tasks: int
-    """Tasks waiting or running."""
+    """Of the user or the account; of both, if the allocation is for a user of an account."""
+    device: str | None
+    """The only device that it is for."""
+    period: AllocationPeriod
+    tasks: int | None
+    """Tasks waiting or running; an allocation does not count them."""
     tasks_left: int | None
     qpu_seconds: float
-    """QPU seconds used today (UTC) or reserved."""
+    """QPU seconds used in the period (UTC) or reserved."""
     qpu_seconds_left: float | None
     until: float
-    """When the next day begins."""
+    """When the period ends."""
+
+
+class NewAllocation(BaseModel):
+    """QPU seconds for an account or a user, on one device or all, in a period."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    account: Annotated[str, Field(max_length=200)] = ""
+    user: Annotated[str, Field(max_length=200)] = ""
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,63}$")] = ""
+    period: AllocationPeriod
+    seconds: Annotated[float, Field(gt=0, le=1e11, allow_inf_nan=False)]
+    start: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    """When a grant begins and ends."""
+    end: Annotated[float, Field(ge=0, le=1e11)] = 0.0
+    reason: Annotated[str, Field(max_length=200)] = ""
+
+
+class AllocationForm(BaseModel):
+    """An allocation, with what is used, reserved and left of it in its present period."""
+
+    number: int
+    account: str | None
+    user: str | None
+    device: str | None
+    period: AllocationPeriod
+    since: float
+    until: float
+    seconds: float
+    used: float
+    reserved: float
+    left: float
+    reason: str
+
+
+class ChargeForm(BaseModel):
+    """What one task was charged, or the site for it."""
+
+    task: str
+    number: int
+    """Of the task, in the order of arrival."""
+    name: str
+    state: str
+    user: str
+    account: str
+    job: int | None
+    device: str
+    submitted: float
+    began: float
+    ended: float
+    qpu_seconds: float
 
 
 class ErrorForm(BaseModel):

@@ -12,16 +12,20 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from qtide.backends.payloads.payload import Encoded
+from qtide.backends.payloads.payload import Burst, Encoded, encode
 from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
     BYTES,
     MOST_FORM,
+    AllocationForm,
     CalibrationForm,
+    ChargeForm,
     DeviceForm,
     DrainForm,
     EstimateForm,
+    NewAllocation,
     QuotaForm,
+    SessionForm,
     SubmissionForm,
     TaskForm,
     TaskList,
@@ -43,14 +47,17 @@ from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
 from qtide.service.records import PIECE
+from qtide.service.routing import members
 from qtide.service.service import Service
 from qtide.service.task import (
+    ANY,
     CalibrationSet,
     CalibrationTerms,
     Caller,
     ServiceTask,
     TaskState,
     check_operates,
+    whose,
 )
 
 BODY = inline_schema(SubmissionForm)
@@ -61,7 +68,9 @@ Id = Annotated[
     str,
     Path(pattern=r"^[0-9a-f-]{4,36}$", description="The task's id, or the beginning of it."),
 ]
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The device's name.")]
+Name = Annotated[
+    str, Path(pattern=r"^(any:)?[A-Za-z0-9_-]{1,63}$", description="The device's name.")
+]
 Wait = Annotated[
     float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to wait for the task's end.")
 ]
@@ -84,9 +93,11 @@ def native_api(service: Service, access: Authenticator) -> Api:
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
+    _sessions(router, service, caller_of)
     _explanations(router, service, caller_of)
     _devices(router, service, caller_of)
     _accounts(router, service, caller_of)
+    _allocations(router, service, caller_of)
     return Api("/v1", router, bulk=[read_submission, read_form_alone])
 
 
@@ -133,11 +144,12 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         id: Id,  # noqa: A002 - the path's word
         caller: Caller = caller_of,
         wait: Wait = 0.0,
+        partial: Annotated[bool, Query(description="The answer so far, if it gave way.")] = False,
     ) -> Response:
         """One task: its state, and its answer once it is done."""
         task = service.task(caller, id)
         await _wait(service, request, task, wait)
-        return await _with_answer(service, caller, task, 200)
+        return await _with_answer(service, caller, task, 200, partial=partial)
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
@@ -150,10 +162,48 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Cancel a task; one on the device ends when the device releases it."""
         return _json(described(service, await service.cancel(caller, id)))
 
+    @router.post("/tasks/{id}/retry", status_code=201, response_model=TaskForm, tags=["tasks"])
+    async def retry(id: Id, caller: Caller = caller_of, key: Key = None) -> Response:  # noqa: A002 - as above
+        """Submit a task that has ended once more: a new task with the same payload and seed."""
+        again = await service.retry(caller, id, key)
+        return Response(json.dumps(described(service, again)), 201, media_type="application/json")
+
     @router.delete("/tasks/{id}", status_code=204, tags=["tasks"])
     async def forget(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
         """Cancel a task and delete its payload and answer; its usage record stays."""
         await service.forget(caller, id)
+
+
+def _sessions(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.post(
+        "/sessions",
+        status_code=201,
+        response_model=TaskForm,
+        tags=["tasks"],
+        openapi_extra=inline_schema(SessionForm),
+    )
+    async def open_session(
+        request: Request, caller: Caller = caller_of, key: Key = None
+    ) -> Response:
+        """Ask for a device for a while. It is a task until its end; cancelling closes it."""
+        body = await read_body(request, MOST_FORM)
+        words, _ = await service.bulk.do(read_form_alone, body, caller.user)
+        form = validated(SessionForm, words)
+        submission = Submission(
+            device=form.device,
+            payload=encode(Burst(form.seconds)),
+            name=form.name,
+            priority=form.priority,
+            max_wait=form.max_wait,
+            idle=form.idle,
+            key=key,
+            digest=sha256(form.model_dump_json().encode()).hexdigest() if key else "",
+        )
+        return Response(
+            json.dumps(described(service, await service.submit(caller, submission))),
+            201,
+            media_type="application/json",
+        )
 
 
 def _explanations(router: APIRouter, service: Service, caller_of: Any) -> None:
@@ -179,7 +229,14 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
     async def get_device(name: Name, caller: Caller = caller_of) -> Response:
-        """One device."""
+        """One device; for a class such as `any:gate`, the one of them with the fewest connections.
+
+        What fits it fits most of the others.
+        """
+        if name.startswith(ANY):
+            found = members(name.removeprefix(ANY), service.devices, caller, "native")
+            least = min(found, key=lambda each: len(each.properties.get("connections", ())))
+            return _json(device_described(least) | {"name": name})
         return _json(device_described(service.device(name, caller, "native")))
 
     @router.get("/calibrations/{set_id}", response_model=CalibrationForm, tags=["devices"])
@@ -226,10 +283,62 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         keys = list(dict.fromkeys(by))
         return _json(await service.usage(caller, keys, since, until, everybody=everybody))
 
+    @router.get("/charges", response_model=list[ChargeForm], tags=["accounts"])
+    async def get_charges(
+        since: Annotated[float, Query(ge=0, le=1e11)],
+        until: Annotated[float, Query(ge=0, le=1e11)],
+        caller: Caller = caller_of,
+        after: Annotated[int, Query(ge=0, le=2**62, description="Only later numbers.")] = 0,
+        everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
+    ) -> Response:
+        """What each task that ended in a period was charged; ask again after the last number."""
+        async with service.lists.turn(caller.user):
+            found = await service.charges(caller, since, until, after, everybody=everybody)
+            rows = await in_slices(service.world, found, json.dumps)
+        return Response(f"[{', '.join(rows)}]", media_type="application/json")
+
     @router.get("/quotas", response_model=list[QuotaForm], tags=["accounts"])
     async def get_quotas(caller: Caller = caller_of) -> Response:
-        """What is left of my quota and my account's."""
+        """What is left of my quota and allocations, and my account's."""
         return _json(service.quotas_left(caller))
+
+
+def _allocations(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/allocations", response_model=list[AllocationForm], tags=["accounts"])
+    async def list_allocations(
+        caller: Caller = caller_of,
+        everybody: Annotated[bool, Query(description="All of them; for operators.")] = False,
+    ) -> Response:
+        """The allocations that limit me now, with what is left of each."""
+        whole = whose(caller, everybody=everybody) is None
+        return _json(service.allocations.all() if whole else service.allocations.left(caller))
+
+    @router.post(
+        "/allocations",
+        status_code=201,
+        response_model=AllocationForm,
+        tags=["accounts"],
+        openapi_extra=inline_schema(NewAllocation),
+    )
+    async def add_allocation(request: Request, caller: Caller = caller_of) -> Response:
+        """Limit what an account or a user may use in a period. For operators."""
+        check_operates(caller)
+        body = await read_body(request, MOST_FORM)
+        words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
+        form = validated(NewAllocation, words)
+        whom, between = (form.account, form.user, form.device), (form.start, form.end)
+        made = await service.add_allocation(
+            caller, whom, form.period, form.seconds, between, form.reason
+        )
+        text = json.dumps(service.allocations.described(made))
+        return Response(text, 201, media_type="application/json")
+
+    @router.delete("/allocations/{number}", status_code=204, tags=["accounts"])
+    async def remove_allocation(
+        number: Annotated[int, Path(ge=1, lt=2**63)], caller: Caller = caller_of
+    ) -> None:
+        """Remove an allocation, which then limits nobody. For operators."""
+        await service.remove_allocation(caller, number)
 
 
 def described(service: Service, task: ServiceTask) -> dict[str, Any]:
@@ -248,12 +357,17 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
         "seed": task.seed,
         "priority": task.priority,
         "max_wait": task.max_wait,
+        "idle": task.idle,
+        "session": task.session,
+        "route": f"{ANY}{task.route.kind}" if task.route else None,
+        "fidelity": task.route.options[task.device].fidelity if task.route else None,
         "attempts": task.attempts,
         "submitted": task.submitted,
         "started": task.started,
         "ended": task.ended,
         "expected_seconds": task.seconds,
         "qpu_seconds": task.used,
+        "share": task.share,
         "error": task.error,
         "calibration": task.calibration,
     } | _standing(service, task)
@@ -323,6 +437,8 @@ async def _submission(
         name=form.name,
         priority=form.priority,
         max_wait=form.max_wait,
+        session=form.session,
+        min_fidelity=form.min_fidelity,
         terms=CalibrationTerms(form.calibration, form.calibrated_within),
         key=key,
         digest=await _digest(form, payload) if key else "",
@@ -336,17 +452,19 @@ async def _digest(form: SubmissionForm, payload: bytes) -> str:
     rest: tuple[Any, ...] = (form.priority, form.max_wait)
     if (form.calibration, form.calibrated_within) != (None, None):  # keep the digests of old stores
         rest += (form.calibration, form.calibrated_within)
+    if (form.session, form.min_fidelity) != (None, None):
+        rest += (form.session, form.min_fidelity)
     whole = json.dumps([*terms, *rest]).encode() + payload
     found = sha256(whole) if len(whole) <= SMALL else await asyncio.to_thread(sha256, whole)
     return found.hexdigest()
 
 
 async def _with_answer(
-    service: Service, caller: Caller, task: ServiceTask, status: int
+    service: Service, caller: Caller, task: ServiceTask, status: int, *, partial: bool = False
 ) -> Response:
     """Respond with a task and its answer, which is already JSON and inserted in pieces."""
     words = json.dumps(described(service, task))
-    extent = await service.contents.answer_extent(caller, task)
+    extent = await service.contents.answer_extent(caller, task, partial=partial)
     if extent is None:
         return Response(words, status, media_type="application/json")
     head = f'{words[:-1]}, "answer_format": {json.dumps(extent.format)}, "answer": '.encode()

@@ -25,18 +25,25 @@ class DeviceQueue:
         shares: Shares,
         calendar: Calendar | None = None,
         share: float = SHARE,
-        longest: Callable[[ServiceTask], float] = lambda task: task.seconds,
+        longest: Callable[[ServiceTask], float] = lambda task: task.left,
+        gives_way: Callable[[ServiceTask], float] = lambda _: math.inf,
     ) -> None:
         self.margin = Margin()
         self._policy = policy
         self._shares = shares
         self._calendar = calendar or Calendar(None, 0.0)
         self._longest = longest
+        self._gives_way = gives_way
         self._promises = Promises(share, self._calendar)
         self.waiting: dict[str, ServiceTask] = {}
         self.handed: dict[str, ServiceTask] = {}
         self.began: float | None = None
         """When the first of the handed-over tasks started."""
+        self.pausing: float | None = None
+        """When the first of the handed-over tasks should have given way, if it was asked to."""
+
+        self.leased_until: float | None = None
+        """The latest end of the session that holds the device, if one does."""
 
     @property
     def promised(self) -> bool:
@@ -111,6 +118,21 @@ class DeviceQueue:
         until = self._free(now, self._need(urgent))
         return urgent if self._promises.allow(urgent, until) else None
 
+    def urgent(self, running: ServiceTask, now: float) -> ServiceTask | None:
+        """The waiting task for which the running one should give way; None if there is none.
+
+        That is a promised one that would be late otherwise, or one that the policy puts first.
+        """
+        if self._promises:
+            until = self._calendar.open_time(self._busy_until(now))
+            if not self._promises.allow(running, until):
+                return self._promises.first_ready()
+        first = self._policy.first()
+        if not self._policy.outranks(first, running):
+            return None
+        until = self._free(now, self._need(first))
+        return first if self._promises.allow(first, until) else None
+
     def hand_over(self, task: ServiceTask, now: float) -> None:
         """Move a waiting task to the device."""
         self._policy.serve(task, now)
@@ -118,6 +140,24 @@ class DeviceQueue:
         if not self.handed:
             self.began = now
         self.handed[task.id] = task
+
+    def lend(self, task: ServiceTask, now: float) -> None:
+        """Move a task of the session that holds the device to it, past the policy."""
+        if not self.handed:
+            self.began = now
+        self.handed[task.id] = task
+
+    def lease(self, session: ServiceTask, now: float) -> None:
+        """Give the device to a waiting session."""
+        self._policy.serve(session, now)
+        self.withdraw(session)
+        self.leased_until = now + session.seconds
+
+    def end_lease(self, session: ServiceTask, held: float, idle: float, now: float) -> None:
+        """Take the device back from a session, and charge its owner what its tasks did not use."""
+        self.leased_until = None
+        self._policy.settle(session, held, now)
+        self._shares.charge(ShareOwner.of(session.caller), idle, now)
 
     def begin(self, task: ServiceTask, now: float) -> None:
         """Note that the device has started a task."""
@@ -128,22 +168,27 @@ class DeviceQueue:
         self, task: ServiceTask, used: float, now: float, ended: float | None = None
     ) -> None:
         """Remove a task from the device, which it left at `ended`, and charge its owner."""
+        if next(iter(self.handed)) == task.id:
+            self.pausing = None
         del self.handed[task.id]
         self.began = (now if ended is None else ended) if self.handed else None
-        self._policy.settle(task, used, now)
+        if task.session is None:  # a session's time is charged as a whole
+            self._policy.settle(task, used, now)
         self._shares.charge(ShareOwner.of(task.caller), used, now)
 
     def load(self, now: float) -> float:
         """Seconds for which the handed-over tasks should still keep the device busy."""
+        if self.leased_until is not None:
+            return max(0.0, self.leased_until - now)
         if self.began is None:
             return 0.0
         tasks = iter(self.handed.values())
-        first = max(0.0, self.began + next(tasks).seconds - now)
-        return first + sum(task.seconds for task in tasks)
+        first = max(0.0, self._first_end(next(tasks)) - now)
+        return first + sum(task.left for task in tasks)
 
     def backlog(self, now: float) -> float:
         """Seconds that a task behind all others would wait."""
-        seconds = sum(task.seconds for task in self.waiting.values())
+        seconds = sum(task.left for task in self.waiting.values())
         open_now = self._calendar.open_time(now + self.load(now))
         return max(0.0, self._calendar.moment(open_now + seconds) - now)
 
@@ -157,7 +202,7 @@ class DeviceQueue:
         start = self._calendar.moment(open_now + seconds + overtaking)
         if task.latest is not None:
             start = max(now, min(start, task.latest))
-        return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+        return Outlook(len(self.handed) + tasks, start, start + task.left)
 
     def ahead(self, task: ServiceTask) -> Ahead:
         """The work that the policy puts before a waiting task."""
@@ -168,7 +213,7 @@ class DeviceQueue:
         found = self._if_added(task, now)
         overtaking = self._promises.due(self._calendar.open_time(found.start))
         start = self._calendar.moment(self._calendar.open_time(found.start) + overtaking)
-        return Outlook(found.position, start, start + task.seconds)
+        return Outlook(found.position, start, start + task.left)
 
     def _if_added(self, task: ServiceTask, now: float) -> Outlook:
         self._policy.add(task, now)
@@ -176,15 +221,24 @@ class DeviceQueue:
             tasks, seconds, _ = self._policy.ahead(task)
         finally:
             self._policy.remove(task)
-        at = self._calendar.open_time(now + self.load(now)) + seconds
+        load = self.load(now)
+        if task.latest is not None:  # a task that runs gives way to it
+            load = min(load, self._gives_way_in(now))
+        at = self._calendar.open_time(now + load) + seconds
         start = self._calendar.moment(at)
-        return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+        return Outlook(len(self.handed) + tasks, start, start + task.left)
 
     def _need(self, task: ServiceTask) -> float:
         return self._longest(task) + self.margin.per_task
 
     def _free(self, now: float, then: float = 0.0) -> float:
         """The open time at which the device is free at worst, if one more task runs for `then`."""
+        busy = self._busy_until(now)
+        sooner = now + self._gives_way_in(now) + self.margin.until_begun + self.margin.per_task
+        return self._calendar.open_time(min(busy, sooner) + then)
+
+    def _busy_until(self, now: float) -> float:
+        """When the device is free at worst, if nothing on it gives way."""
         at = now + self.margin.until_begun
         for task in self.handed.values():
             at += self._need(task)
@@ -193,14 +247,28 @@ class DeviceQueue:
             longest = self._need(next(iter(self.handed.values())))
             # assume that an overrunning task takes as long again as it has run so far
             at -= elapsed if elapsed <= longest else longest - elapsed
-        return self._calendar.open_time(at + then)
+        return max(at, self.leased_until or 0.0)
+
+    def _gives_way_in(self, now: float) -> float:
+        """Seconds within which the only task on the device gives way for certain, if it does."""
+        if len(self.handed) != 1 or self.leased_until is not None:
+            return math.inf
+        return self._gives_way(next(iter(self.handed.values())))
+
+    def _first_end(self, first: ServiceTask) -> float:
+        """When the first of the handed-over tasks should end or give way."""
+        assert self.began is not None
+        return min(self.began + first.left, math.inf if self.pausing is None else self.pausing)
 
     def _on_device(self, task: ServiceTask, now: float) -> Outlook:
         start = self.began if self.began is not None else now
         for position, each in enumerate(self.handed.values()):
             if each is task:
-                return Outlook(position, start, max(now, start + task.seconds))
-            start = max(now, start + each.seconds)
+                return Outlook(position, start, max(now, start + task.left))
+            ends = start + each.left
+            if position == 0 and self.pausing is not None:
+                ends = min(ends, self.pausing)
+            start = max(now, ends)
         raise KeyError(task.id)
 
 
@@ -308,6 +376,11 @@ class Promises:
             if each in self._ready:
                 return self._ready[each], before == 0
         return None, False
+
+    def first_ready(self) -> ServiceTask | None:
+        """The first task that waits and has a promise of its own."""
+        found = (self._ready.get(each) for _, each in self._order)
+        return next((task for task in found if task and task.latest is not None), None)
 
     def due(self, by: float) -> float:
         """Total seconds of the tasks that have to start by an open time."""

@@ -9,69 +9,20 @@ not to blame for the death of its worker. The answer is on disk before any clien
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
-from qtide.backends.devices.device import Occupation, OccupationLog, Process
+from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.processes import Header
 from qtide.core.world.world import Alarm, BackgroundTasks, Signal, World
 from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.calendar import DeviceState
+from qtide.service.device.device_lease import STOPPED, DeviceLease
 from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.device.workers import WorkerLink
 from qtide.service.records import Endings
 from qtide.service.task import Booking, CalibrationSet, ServiceTask, TaskState
-
-
-class WorkerLink(Protocol):
-    """A ready worker, which runs the tasks it is sent one by one and reports on them."""
-
-    properties: dict[str, Any]
-    """What its device accepts: formats, limits and the like."""
-
-    def send(self, header: Header, body: bytes = b"") -> None:
-        """Send it a message; if it has gone, the end of `messages` tells."""
-
-    def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """Yield its messages until it ends."""
-
-    async def end(self) -> None:
-        """Kill it, whatever it is doing."""
-
-    async def occupations(self) -> list[Occupation]:
-        """What occupied the device, once the worker has ended, whether it was reported or not."""
-
-
-class Workers(Protocol):
-    """Where workers come from."""
-
-    async def start(self, name: str, setup: DeviceSetup, *, checks: bool = False) -> WorkerLink:
-        """Start a worker of the named device, or raise `WorkerLost`; `checks`: it runs nothing."""
-
-    async def left_behind(self) -> dict[str, list[Occupation]]:
-        """By device, what occupied it under an earlier service, whether that is known or not."""
-
-
-class WorkerProcesses:
-    """Workers as processes on this host, with their files in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._logs, self._occupied = folder / "log", folder / "occupied"
-
-    async def start(self, name: str, setup: DeviceSetup, *, checks: bool = False) -> WorkerLink:
-        """Start a worker; what its device prints goes to a log."""
-        occupied = None if checks else self._occupied / name
-        with (self._logs / f"{name}.log").open("ab") as log:
-            return await Process.start(setup.kind, setup.options, setup.python, log, occupied)
-
-    async def left_behind(self) -> dict[str, list[Occupation]]:
-        """What the workers of an earlier service noted."""
-        for folder in (self._logs, self._occupied):
-            folder.mkdir(parents=True, exist_ok=True)
-        return {file.name: await OccupationLog.settled(file) for file in self._occupied.iterdir()}
-
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +37,9 @@ SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
 FENCED_POLL = 0.2
 """Seconds between two looks whether the lease has been renewed."""
+
+
+LOST = "it was on the device {} times when that stopped"
 
 
 class Dispatcher:
@@ -109,20 +63,26 @@ class Dispatcher:
         self._endings = endings
         self._queue = queue
         self._state = state
+        self._lease = DeviceLease(world, queue, endings)
         self._worker: WorkerLink | None = None
         self._changed = Signal(world)
         self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
         self._unbegun: Alarm | None = None
         self._recovering = 0
+        self._returning = 0
+        """Tasks that gave way and are being written; until they wait again, nothing more starts."""
         self._recorded: str | None = None
         """The last calibration set that was recorded."""
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
     def add(self, task: ServiceTask) -> None:
-        """Queue an accepted task for the device."""
-        self._queue.add(task, self._world.now())
+        """Queue an accepted task for the device; one of a session waits for that instead."""
+        if task.idle is not None:
+            self._lease.know(task)
+        if task.session is None or not self._lease.take(task):
+            self._queue.add(task, self._world.now())
         self._changed.set()
 
     def look_again(self) -> None:
@@ -133,11 +93,26 @@ class Dispatcher:
         """Remove a waiting task; return False if the device has it and was asked to stop it."""
         if task.id in self._queue.waiting:
             self._queue.withdraw(task)
+            if task.idle is not None:
+                for each in self._lease.forget(task):
+                    self.add(each)
             return True
+        if task.session is not None and self._lease.withdraw(task):
+            return True
+        if self._lease.close(task):
+            self._changed.set()
+            return False
         self._cancelling.add(task.id)
         if task.id in self._queue.handed:
             self._ask_to_stop(task)
         return False
+
+    def give_up_waiting(self, task: ServiceTask) -> bool:
+        """Give a waiting task to another device; return False if it has to stay."""
+        if task.id not in self._queue.waiting or task.share or task.max_wait is not None:
+            return False
+        self._queue.withdraw(task)
+        return True
 
     def forget(self, task: ServiceTask) -> None:
         """Forget a finished task."""
@@ -168,6 +143,8 @@ class Dispatcher:
             task.suspect = True
             self._settle(task, known.get(_ticket(task)))
         self._expect_begin()
+        if self._lease.holder is not None:
+            self._end_lease("the device's process ended")
         await self.recover(tasks)
 
     def leave(self, occupations: Sequence[Occupation]) -> None:
@@ -177,6 +154,8 @@ class Dispatcher:
         for task in tasks:
             task.attempts -= task.opened or task.started is not None
             self._settle(task, known.get(_ticket(task)), "the service stopped")
+        if self._lease.holder is not None:
+            self._lease.leave()
         self._endings.note(records.hand_back(tasks))
 
     @property
@@ -188,7 +167,8 @@ class Dispatcher:
     @property
     def _at_work(self) -> bool:
         """Whether tasks are on the device, or on their way between it and the queue."""
-        return bool(self._queue.handed or self._recovering or self._background)
+        held = self._lease.holder is not None or self._lease.ending
+        return bool(self._queue.handed or self._recovering or self._background or held)
 
     async def recover(self, tasks: list[ServiceTask]) -> None:
         """Rerun or end tasks that were on the device when it or the service died."""
@@ -236,14 +216,36 @@ class Dispatcher:
             task.unbooked.append(Booking(noted.began, noted.seconds, cause))
         task.used += used
         self._queue.take_back(task, used, now)
+        if task.session is not None and noted is not None:
+            self._lease.left(noted.seconds)
 
     async def _keep_handing_over(self) -> None:
         """Hand over tasks while there is room, wait for a change, and repeat."""
         while True:
             self._changed.clear()
-            while tasks := self._batch():
+            while tasks := self._of_session() or self._batch() or self._made_way():
                 await self._hand_over(tasks)
             await self._changed.wait(self._idle_time())
+
+    def _of_session(self) -> list[ServiceTask]:
+        """The tasks of the session that holds the device to hand over now; end it if it is over."""
+        now = self._world.now()
+        tasks: list[ServiceTask] = []
+        while self._lease.holder is not None:
+            task = self._lease.next(len(self._queue.handed)) if self._may_start(now) else None
+            if task is None or (task.suspect and self._queue.handed):
+                break
+            self._lease.withdraw(task)
+            self._queue.lend(task, now)
+            tasks.append(task)
+        if self._lease.holder is not None and self._lease.over_in(len(self._queue.handed)) == 0:
+            self._end_lease()
+        return tasks
+
+    def _end_lease(self, why: str | None = None) -> None:
+        """Take the device back from a session; what it leaves waits like other tasks."""
+        for task in self._lease.end(why):
+            self.add(task)
 
     def _batch(self) -> list[ServiceTask]:
         """The tasks to hand over now, because the worker should run out of work soon."""
@@ -251,20 +253,65 @@ class Dispatcher:
         batch: list[ServiceTask] = []
         while self._queue.waiting and self._state.open(now) and self._room(now):
             task = self._queue.next(now)
-            if task is None or (task.suspect and self._queue.handed):
+            if task is None or ((task.suspect or task.idle is not None) and self._queue.handed):
                 break
-            if why := task.terms.why_not(self._state.calibration(now), now):
-                self._queue.withdraw(task)
-                ending = self._endings.finish(task, TaskState.FAILED, task.used, f"it {why}")
-                self._background.start(ending)
-                continue
-            self._queue.hand_over(task, now)
-            batch.append(task)
+            if task.idle is not None:
+                self._lease.open(task)
+                self._calibrated(task, self._state.calibration(now))
+                self._endings.note(records.begin(task))
+                self.on_begun(task)
+                self._changed.set()
+                break
+            if self._taken(task, now):
+                batch.append(task)
         return batch
+
+    def _taken(self, task: ServiceTask, now: float) -> bool:
+        """Take a task out of the queue for the device; end one whose calibration is not there."""
+        if why := task.terms.why_not(self._state.calibration(now), now):
+            self._queue.withdraw(task)
+            ending = self._endings.finish(task, TaskState.FAILED, task.used, f"it {why}")
+            self._background.start(ending)
+            self._changed.set()
+            return False
+        self._queue.hand_over(task, now)
+        return True
+
+    def _made_way(self) -> list[ServiceTask]:
+        """Ask the task on the device to give way after its chunk, if another has to go before it.
+
+        The other one is handed over at once, so that it starts right after the chunk.
+        """
+        now, chunk = self._world.now(), self._setup.chunk
+        if chunk is None or not self._queue.waiting or len(self._queue.handed) != 1:
+            return []
+        (running,) = self._queue.handed.values()
+        held = self._lease.holder is not None or self._queue.pausing is not None
+        if held or not self._may_start(now) or not self._may_pause(running, now + chunk):
+            return []
+        urgent = self._queue.urgent(running, now)
+        if urgent is None or urgent.suspect or self._worker is None:
+            return []
+        if urgent.idle is None and not self._taken(urgent, now):
+            return []
+        self._queue.pausing = now + chunk
+        self._worker.send({"pause": _ticket(running)})
+        return [] if urgent.idle is not None else [urgent]
+
+    def _may_start(self, now: float) -> bool:
+        """Whether a task may go to the device, if that has room."""
+        busy = self._returning or self._endings.stuck or self._endings.fenced
+        return not busy and self._state.open(now)
+
+    def _may_pause(self, task: ServiceTask, by: float) -> bool:
+        """Whether a task may give way by a time; a promised one and a suspect may not."""
+        if task.started is None or task.suspect or task.max_wait is not None:
+            return False
+        return task.id not in self._cancelling and task.started + task.left > by
 
     def _room(self, now: float) -> bool:
         handed = self._queue.handed
-        if self._endings.stuck or self._endings.fenced:
+        if self._endings.stuck or self._endings.fenced or self._returning:
             return False
         if any(task.suspect for task in handed.values()):
             return False
@@ -272,12 +319,20 @@ class Dispatcher:
 
     def _idle_time(self) -> float | None:
         """Seconds until the next hand-over; None to wait until something changes."""
-        full = len(self._queue.handed) >= MOST_AHEAD
+        full, now = len(self._queue.handed) >= MOST_AHEAD, self._world.now()
+        if self._lease.holder is not None:
+            over, pause = (
+                self._lease.over_in(len(self._queue.handed)),
+                self._state.calendar.pause(now),
+            )
+            fenced = FENCED_POLL if self._endings.fenced else None
+            return min(
+                (each for each in (over, pause or None, fenced) if each is not None), default=None
+            )
         if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
         if self._endings.fenced:
             return FENCED_POLL
-        now = self._world.now()
         return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
 
     async def _hand_over(self, tasks: list[ServiceTask]) -> None:
@@ -286,9 +341,13 @@ class Dispatcher:
             task.state, task.opened = TaskState.RUNNING, False
         self._expect_begin()
         payloads = await self._endings.look(records.payloads(tasks))
-        for task, payload in zip(tasks, payloads, strict=True):
+        for task, (payload, earlier) in zip(tasks, payloads, strict=True):
             if self._worker is not None:
-                self._worker.send(self._order(task), payload)
+                order = self._order(task)
+                so_far = earlier if task.progress else None
+                if so_far is not None:
+                    order["earlier"] = [so_far.format, len(so_far.data)]
+                self._worker.send(order, payload + (so_far.data if so_far else b""))
             if task.id in self._cancelling:
                 self._ask_to_stop(task)
 
@@ -313,9 +372,12 @@ class Dispatcher:
         words: Header = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
+        if self._setup.chunk is not None:
+            words |= {"chunk": self._setup.chunk, "whole": task.seconds}
+            words |= {"share": task.share, "progress": task.progress}
         if self._endings.deadline is not None:
             words["before"] = self._endings.deadline
-        return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
+        return words | {"seed": task.seed, "seconds": task.left if self._timed(task) else 0.0}
 
     def _timed(self, task: ServiceTask) -> bool:
         return self._setup.profile is not None or is_duration(task.format)
@@ -355,6 +417,8 @@ class Dispatcher:
         if not task.opened:
             task.attempts += 1
         self._expect_begin()
+        if self._setup.chunk is not None:
+            self._changed.set()  # from now on, it may be asked to give way
         self._endings.note(records.begin(task))
         self._overdue[task.id] = self._world.alarm(self._setup.limit, lambda: self._stop(task))
         self.on_begun(task)
@@ -373,7 +437,7 @@ class Dispatcher:
         used = 0.0 if fault else header["seconds"]
         now = self._world.now()
         if task.started is not None and self._timed(task):
-            self._queue.margin.task.note(now - task.started - min(used, task.seconds))
+            self._queue.margin.task.note(now - task.started - min(used, task.left))
         task.used += used
         if "began" in header:
             task.unbooked.append(Booking(header["began"], header["seconds"], fault or ""))
@@ -386,6 +450,8 @@ class Dispatcher:
             self._calibrated(task, known)
         ended = None if task.started is None else min(now, task.started + header["seconds"])
         self._queue.take_back(task, used, now, ended)
+        if task.session is not None:
+            self._lease.left(header["seconds"])
         self._changed.set()
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
@@ -395,8 +461,12 @@ class Dispatcher:
             return
         self._state.calendar.sound()
         self._state.trouble = None
-        self._cancelling.discard(task.id)
         answer = Encoded(header["format"], body) if "format" in header else None
+        if "share" in header:
+            task.share, task.progress = header["share"], header["progress"]
+            self._background.start(self._gave_way(task, answer))
+            return
+        self._cancelling.discard(task.id)
         state = (
             TaskState.DONE
             if answer
@@ -406,6 +476,21 @@ class Dispatcher:
         )
         error = header.get("refused") or header.get("error")
         self._background.start(self._endings.finish(task, state, task.used, error, answer))
+
+    async def _gave_way(self, task: ServiceTask, so_far: Encoded | None) -> None:
+        """Keep what a task has measured so far, and let it wait again; no attempt is lost."""
+        task.attempts -= 1
+        task.state, task.started = TaskState.QUEUED, None
+        self._returning += 1
+        try:
+            await self._endings.write_with_retry(records.pause(task, so_far))
+            task.unbooked.clear()
+        finally:
+            self._returning -= 1
+        if task.id in self._cancelling:
+            await self._give_up(task)
+        else:
+            self.add(task)
 
     async def _pause_after_fault(self, task: ServiceTask, why: str) -> None:
         """Pause the device after its own fault, and rerun the task."""
@@ -423,7 +508,7 @@ class Dispatcher:
             self._background.start(self._worker.end())
 
     def _out_of_retries(self, task: ServiceTask) -> bool:
-        tired = task.attempts > self._setup.retries
+        tired = task.attempts > self._setup.retries or task.idle is not None
         return bool(tired or task.error or task.id in self._cancelling)
 
     async def _give_up(self, task: ServiceTask) -> None:
@@ -431,7 +516,8 @@ class Dispatcher:
             self._cancelling.discard(task.id)
             await self._endings.finish(task, TaskState.CANCELLED, task.used)
         else:
-            why = task.error or f"it was on the device {task.attempts} times when that stopped"
+            lost = STOPPED if task.idle is not None else LOST.format(task.attempts)
+            why = task.error or lost
             await self._endings.finish(task, TaskState.FAILED, task.used, why)
 
 

@@ -24,12 +24,13 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.calendar import Calendar, DeviceState
 from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.dispatcher import Dispatcher, Workers
+from qtide.service.device.dispatcher import Dispatcher
 from qtide.service.device.validator import Checked, Validator
+from qtide.service.device.workers import Workers
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
 from qtide.service.records import Endings
-from qtide.service.task import CalibrationSet, Caller, Extent, ServiceTask, TaskState
+from qtide.service.task import CalibrationSet, Caller, Extent, Forbidden, ServiceTask, TaskState
 
 FIRST = 1.0
 """Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
@@ -210,7 +211,9 @@ class ServedDevice:
         self._endings = endings
         calendar = Calendar(setup.calibration, world.now())
         policy = POLICIES.load(setup.policy)(shares)
-        self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
+        self._queue = DeviceQueue(
+            policy, shares, calendar, setup.promised, self._longest, self._gives_way
+        )
         self._state = DeviceState(calendar)
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
 
@@ -320,6 +323,17 @@ class ServedDevice:
                 f"than {self.setup.limit:g} s; split it"
             )
         return seconds
+
+    def check_session(self, seconds: float, idle: float) -> None:
+        """Refuse a session that may hold the device for too long."""
+        plan = self.setup.sessions
+        if plan is None:
+            raise Forbidden(f"{self.name} takes no sessions; ask its operator for them")
+        if seconds > plan.longest or idle > plan.idle:
+            raise Forbidden(
+                f"a session may hold {self.name} for {plan.longest:g} s, and for {plan.idle:g} s "
+                f"without a task; not for {seconds:g} s and {idle:g} s"
+            )
 
     def knows_seconds(self, payload_s: float | None, extent: Extent) -> bool:
         """Whether a task's duration is known, rather than guessed."""
@@ -452,8 +466,15 @@ class ServedDevice:
     def _longest(self, task: ServiceTask) -> float:
         """Worst-case seconds that a task may occupy the device."""
         if is_duration(task.format):
-            return task.seconds
-        return max(task.seconds, self._estimate.longest(task.extent))
+            return task.left
+        return max(task.seconds, self._estimate.longest(task.extent)) - (task.seconds - task.left)
+
+    def _gives_way(self, task: ServiceTask) -> float:
+        """Seconds after which a task on the device gives way for certain, if it has to."""
+        timed = self.setup.profile is not None or is_duration(task.format)
+        if self.setup.chunk is None or task.max_wait is not None or not timed or task.suspect:
+            return math.inf
+        return self.setup.chunk
 
     async def _state_calibration(self) -> None:
         """Take the calibration set that the device reports, with the time it was first seen.

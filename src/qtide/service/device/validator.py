@@ -17,7 +17,7 @@ from qtide.backends.devices.device import WorkerLost
 from qtide.backends.payloads.payload import Encoded, PayloadRefused, is_duration, stated_seconds
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.dispatcher import WorkerLink, Workers
+from qtide.service.device.workers import WorkerLink, Workers
 from qtide.service.limits import FairSemaphore, LeakyBucket, Limits
 
 LIMIT = 5.0
@@ -49,6 +49,8 @@ class Checked:
     """Its duration, if it states one."""
     cost: tuple[float, float] | None = None
     """The device's estimate: fixed seconds, and seconds per shot."""
+    fidelity: float | None = None
+    """Expected fidelity of its circuits, if the device can tell."""
 
 
 class Validator:
@@ -222,4 +224,5 @@ def _judged(header: dict[str, Any], body: bytes) -> Checked:
         header.get("qubits", 0),
         header.get("seconds"),
         None if cost is None else (cost[0], cost[1]),
+        header.get("fidelity"),
     )

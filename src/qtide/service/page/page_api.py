@@ -33,8 +33,9 @@ from qtide.service.monitoring import TICK, DeviceHistory, resolution
 from qtide.service.page.drawing import drawn
 from qtide.service.page.feed import Feed
 from qtide.service.page.figures import Figures, story
+from qtide.service.page.levels_page import levels_page
 from qtide.service.service import Service
-from qtide.service.task import Caller, TaskState, check_operates
+from qtide.service.task import Caller, NotFound, TaskState, check_operates
 from qtide.service.tokens import NotAllowed
 
 STATIC = Path(__file__).with_name("static")
@@ -60,6 +61,9 @@ KEY_LASTS = 300.0
 MOST_KEYS = 1000
 OWN_LASTS = 12 * 3600.0
 """Seconds that a page stays signed in which was opened by the user who runs the service."""
+
+LEVELS_DAYS, LEVELS_STAY = 30.0, 60.0
+"""Days that published levels look back, and seconds for which they stay."""
 
 SPANS = {"5min": 300.0, "hour": 3600.0, "day": 86_400.0}
 Span = Annotated[Literal["5min", "hour", "day"], Query(description="How far to look back.")]
@@ -144,6 +148,7 @@ def page_api(service: Service, access: Authenticator) -> Api:
     _device_figures(router, service, figures, history, caller_of)
     _service_figures(router, service, figures, caller_of)
     _tasks(router, service, feed, drawings, caller_of)
+    _published_levels(router, service, figures)
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
@@ -156,7 +161,7 @@ def page_api(service: Service, access: Authenticator) -> Api:
             await background.cancel()
             await drawings.close()
 
-    return Api("/page", router, public=["/", "/page/"], life=life)
+    return Api("/page", router, public=["/", "/page/", "/levels"], life=life)
 
 
 def _files(router: APIRouter) -> None:
@@ -318,6 +323,22 @@ def _service_figures(router: APIRouter, service: Service, figures: Figures, call
                 "slots": figures.slots(),
             }
         )
+
+
+def _published_levels(router: APIRouter, service: Service, figures: Figures) -> None:
+    kept: tuple[float, str] = (0.0, "")
+
+    @router.get("/levels", include_in_schema=False)
+    async def get_published_levels() -> Response:
+        """The service levels for everybody, if the site wants that; computed once a minute."""
+        nonlocal kept
+        if not service.configuration.publish_levels:
+            raise NotFound("this service does not publish its levels; see: qtide usage --sla")
+        now = service.now()
+        if now > kept[0] or not kept[1]:
+            kept = now + LEVELS_STAY, kept[1]  # others get the last ones meanwhile
+            kept = kept[0], levels_page(await figures.levels(LEVELS_DAYS), LEVELS_DAYS, now)
+        return Response(kept[1], 200, HEADERS, TYPES[".html"])
 
 
 def _tasks(router: APIRouter, service: Service, feed: Feed, drawings: Bulk, caller_of: Any) -> None:

@@ -172,14 +172,18 @@ class FairShare:
     def serve(self, task: ServiceTask, now: float) -> None:
         """Charge user and account the expected seconds of a task."""
         account, user = self._find(task)
-        account.race.serve(user, task.seconds, now)
-        self._race.serve(account, task.seconds, now)
+        account.race.serve(user, task.left, now)
+        self._race.serve(account, task.left, now)
 
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """Correct the charge of user and account to what a task took."""
         account, user = self._find(task)
-        account.race.charge(user, used - task.seconds)
-        self._race.charge(account, used - task.seconds)
+        account.race.charge(user, used - task.left)
+        self._race.charge(account, used - task.left)
+
+    def outranks(self, task: ServiceTask, running: ServiceTask) -> bool:
+        """Never: shares even out from task to task, not within one."""
+        return False
 
     def _find(self, task: ServiceTask) -> tuple[FairAccount, FairUser]:
         owner = ShareOwner.of(task.caller)
@@ -199,7 +203,7 @@ class FairShare:
         due = account.claim + account.order.before(of_account).seconds / account.weight
         of_all = (due, task.submitted, task.id)
         self._keys[task.id] = of_account, of_all
-        account.order.add(of_account, task.seconds)
-        self._order.add(of_all, task.seconds)
+        account.order.add(of_account, task.left)
+        self._order.add(of_all, task.left)
         if task.latest is not None:
-            self._promised.add(of_all, task.seconds)
+            self._promised.add(of_all, task.left)

@@ -121,6 +121,9 @@ class Policy(Protocol):
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """Note that a task has left the device after `used` seconds on it."""
 
+    def outranks(self, task: ServiceTask, running: ServiceTask) -> bool:
+        """Whether a task on the device gives way to a waiting one, if it can."""
+
 
 POLICIES: Plugins[Callable[[Shares], Policy]] = Plugins("qtide.policies", "policy")
 """Each policy is registered as a callable that takes the `Shares`."""
@@ -148,7 +151,7 @@ def urgency(task: ServiceTask) -> Place:
 
 def expected(task: ServiceTask) -> Place:
     """Order tasks by arrival; the longer it should take, the later a task counts as submitted."""
-    return task.submitted + PATIENCE * task.seconds, 0.0, task.submitted, task.id
+    return task.submitted + PATIENCE * task.left, 0.0, task.submitted, task.id
 
 
 def by_job(shares: Shares) -> Callable[[ServiceTask], Place]:
@@ -177,9 +180,9 @@ class Ordered:
         """Add a waiting task."""
         place = self._place(task)
         self._waiting[task.id] = task, place
-        self._order.add(place, task.seconds)
+        self._order.add(place, task.left)
         if task.latest is not None:
-            self._promised.add(place, task.seconds)
+            self._promised.add(place, task.left)
 
     def remove(self, task: ServiceTask) -> None:
         """Remove a task that no longer waits."""
@@ -207,6 +210,10 @@ class Ordered:
 
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """Do nothing: no task's place depends on it."""
+
+    def outranks(self, task: ServiceTask, running: ServiceTask) -> bool:
+        """Whether the running task would be behind the other one if it waited as well."""
+        return self._place(task) < self._place(running)
 
 
 def fifo(_: Shares) -> Ordered:

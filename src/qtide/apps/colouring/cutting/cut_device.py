@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from qtide import quantum, task
+from qtide import quantum, task, together
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
 from qtide.apps.colouring.cutting.cut_plan import CutPlan, GraphPartition
 from qtide.apps.colouring.cutting.fragment import BASES, PREPARATIONS, Fragment, Frequencies, Wire
@@ -101,6 +101,7 @@ class DeviceRun:
         self.circuit = circuit
         self._batches = batches
         self._shots = options.shots
+        self._spread = options.spread
 
     async def optimised(self, search: Evaluations) -> Angles:
         """Run an optimiser on values from the device."""
@@ -114,8 +115,16 @@ class DeviceRun:
             return found
 
     async def frequencies(self, angles: Angles) -> list[Frequencies]:
-        """Run all circuits as one payload; if it fails, run each fragment alone."""
+        """Run all circuits as one payload; if it fails, run each fragment alone.
+
+        On a class of devices, each fragment is a payload of its own from the start: one that fails,
+        or waits for a device that goes down, runs elsewhere, and the others are not repeated.
+        """
         batches = [bound(batch, angles) for batch in self._batches]
+        if self._spread and len(batches) > 1:
+            apart = await together(*(self._alone(batch) for batch in batches))
+            pairs = zip(self.circuit.fragments, apart, strict=True)
+            return [counted(fragment, shots) for fragment, shots in pairs]
         try:
             answers = await self._run([each for batch in batches for each in batch])
         except PayloadRefused:
@@ -133,6 +142,8 @@ class DeviceRun:
         for _ in range(TRIES - 1):
             try:
                 return await self._run(batch)
+            except PayloadRefused:
+                raise
             except PhaseError:
                 continue
         return await self._run(batch)

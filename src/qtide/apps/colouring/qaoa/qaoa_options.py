@@ -31,6 +31,8 @@ class QaoaOptions:
     penalty: int = PENALTY
     device: str | Mapping[str, Any] = "star"
     """A kind of device, or the properties that the service reports for a device."""
+    spread: bool = False
+    """Submit each fragment on its own, as several devices may run them at the same time."""
 
     def __post_init__(self) -> None:
         least = {"depth": 1, "rounds": 0, "shots": 0, "sets": 1, "penalty": 1}
@@ -51,8 +53,14 @@ Options = TypeVar("Options", bound=QaoaOptions)
 
 
 def for_target(options: Options, target: Target | None) -> Options:
-    """Return the options for the run's device, or unchanged if it is not known."""
-    return options if target is None else replace(options, device=target.properties)
+    """Return the options for the run's device, or unchanged if it is not known.
+
+    A class of devices, such as any:gate, gets the fragments one by one.
+    """
+    if target is None:
+        return options
+    spread = options.spread or target.name.startswith("any:")
+    return replace(options, device=target.properties, spread=spread)
 
 
 def independent_sets(graph: Graph, counts: Mapping[int, int], most: int) -> list[frozenset[int]]:

@@ -1,11 +1,13 @@
-"""Slurm's own records of what a run's companions held, for comparison with the ledger."""
+"""Slurm's own records of jobs: what a run's companions held, and a field for what others count."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
@@ -17,7 +19,9 @@ from qtide.core.metrics import Metrics
 T = TypeVar("T")
 
 RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
-FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes"
+FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes,AllocTRES"
+UNITS = {"cpu": "cores", "gres/gpu": "gpus", "billing": "billing"}
+"""What Slurm calls the resources that it charges, and what the ledger calls them."""
 
 LIMIT = 10.0
 """Seconds within which Slurm must answer."""
@@ -29,10 +33,11 @@ HISTORY = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Account:
-    """Real node-seconds or QPU-seconds, as counted by the ledger and by Slurm."""
+    """Real node-seconds, QPU-seconds or those of another unit, by the ledger and by Slurm."""
 
     held: float
-    charged: Usage
+    charged: float
+    usage: Usage
     missing: int = 0
     """Number of ended jobs whose end is not in Slurm's records yet."""
 
@@ -40,11 +45,11 @@ class Account:
         """The account as JSON-compatible values."""
         return {
             "held": self.held,
-            "charged": self.charged.node_seconds,
-            "difference": self.charged.node_seconds - self.held,
-            "jobs": self.charged.companions,
+            "charged": self.charged,
+            "difference": self.charged - self.held,
+            "jobs": self.usage.companions,
             "missing": self.missing,
-            "source": self.charged.source,
+            "source": self.usage.source,
         }
 
 
@@ -53,14 +58,22 @@ async def accounts(
 ) -> dict[str, Account]:
     """The accounts of a job's nodes and, if Slurm granted its leases, of the QPU.
 
+    If tasks shared nodes, nodes differed, or the site has billing weights, those of cores, GPUs and
+    billing as well, as far as Slurm has records of them.
     Waits briefly for the records of jobs that are known to have ended. Raises SlurmFailed if Slurm
     does not answer.
     """
     nodes, leases = await _answered(_complete(_slurm(), job, since, ended))
     missing = set(ended) - nodes.ended - leases.ended
-    found = {"nodes": Account(metrics.nodes_held * scale, nodes, len(missing))}
+    found = {"nodes": Account(metrics.nodes_held * scale, nodes.node_seconds, nodes, len(missing))}
     if leases.companions:
-        found["qpu"] = Account(metrics.slots_held * scale, leases, len(missing))
+        held = metrics.slots_held * scale
+        found["qpu"] = Account(held, leases.node_seconds, leases, len(missing))
+    told = {"cores": metrics.divided, "gpus": metrics.divided, "billing": metrics.billing_held > 0}
+    for unit, charged in nodes.others.items():
+        if told[unit]:
+            held = getattr(metrics, f"{unit}_held") * scale
+            found[unit] = Account(held, charged, nodes, len(missing))
     return found
 
 
@@ -101,6 +114,8 @@ class SacctRecord:
     job: int
     node_seconds: float
     end: float | None
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Its seconds of cores, GPUs and billing, as far as they are recorded."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,8 @@ class Usage:
     source: str
     ended: frozenset[int] = frozenset()
     """The jobs whose end is recorded."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Total seconds of cores, GPUs and billing."""
 
 
 async def usage(slurm: Slurm, job: JobContext, since: float | None = None) -> Usage:
@@ -132,7 +149,9 @@ async def ends(slurm: Slurm, jobs: Collection[int], since: float | None = None) 
 
 def _sum(found: Sequence[SacctRecord], source: str) -> Usage:
     ended = frozenset(each.job for each in found if each.end is not None)
-    return Usage(sum(each.node_seconds for each in found), len(found), source, ended)
+    others = sum((Counter(each.others) for each in found), Counter[str]())
+    total = sum(each.node_seconds for each in found)
+    return Usage(total, len(found), source, ended, dict(others))
 
 
 async def _records(
@@ -152,10 +171,16 @@ def parse_records(text: str) -> Iterator[SacctRecord]:
     """Parse sacct's output; yield each job that had nodes."""
     for line in text.splitlines():
         words = line.split("|")
-        if len(words) == 4 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
-            job, end, elapsed, nodes = words
+        if len(words) == 5 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
+            job, end, elapsed, nodes, resources = words
             over = float(end) if end.isdecimal() else None
-            yield SacctRecord(int(job), float(int(elapsed) * int(nodes)), over)
+            pairs = (each.partition("=")[::2] for each in resources.split(","))
+            others = {
+                UNITS[name]: float(value) * int(elapsed)
+                for name, value in pairs
+                if name in UNITS and value.replace(".", "", 1).isdecimal()
+            }
+            yield SacctRecord(int(job), float(int(elapsed) * int(nodes)), over, others)
 
 
 async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
@@ -167,3 +192,53 @@ async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
 
 def _record(entry: QueueEntry, now: float) -> SacctRecord:
     return SacctRecord(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
+
+
+STORAGE = re.compile(r"^AccountingStorageType\s*=\s*(\S+)", re.MULTILINE)
+AT_ONCE = 200
+"""Jobs to ask for in one command."""
+
+
+@dataclass(frozen=True)
+class RecordedField:
+    """Whether a job has ended, and what the field of its record holds."""
+
+    ended: bool
+    text: str
+
+
+class RecordField:
+    """A field of jobs' records that an operator of Slurm may write, such as AdminComment.
+
+    `scontrol` changes a job only while it lives; what it wrote gets into the record when the job
+    ends. Afterwards only `sacctmgr` can; it puts everything in lower case and loses quotes.
+    """
+
+    def __init__(self, slurm: Slurm, name: str) -> None:
+        self._slurm = slurm
+        self._name = name
+
+    async def kept(self) -> bool:
+        """Whether this Slurm keeps records of jobs."""
+        found = STORAGE.search(await self._slurm.output("scontrol", "show", "config"))
+        return found is not None and found[1].endswith("slurmdbd")
+
+    async def read(self, jobs: Iterable[int]) -> dict[int, RecordedField]:
+        """The field in the last record of each of these jobs that has one."""
+        found: dict[int, RecordedField] = {}
+        wanted = [str(job) for job in jobs]
+        for at in range(0, len(wanted), AT_ONCE):
+            text = await self._slurm.output(
+                *("sacct", "--allusers", "--allocations", "--noheader", "--parsable2"),
+                f"--jobs={','.join(wanted[at : at + AT_ONCE])}",
+                f"--format=JobIDRaw,End,{self._name}",
+            )
+            for line in text.splitlines():
+                job, end, said = line.split("|", 2)
+                found[int(job)] = RecordedField(end.isdecimal(), said)
+        return found
+
+    async def write(self, job: int, text: str) -> None:
+        """Write the field of a job that has ended."""
+        words = ("modify", "job", "where", f"jobid={job}", "set", f"{self._name}={text}")
+        await self._slurm.output("sacctmgr", "--immediate", "--quiet", *words)

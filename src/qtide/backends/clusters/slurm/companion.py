@@ -31,7 +31,7 @@ from qtide.backends.clusters.slurm.queue import entries
 from qtide.core.errors import NotEnoughNodes
 from qtide.core.forecasts import Wait
 from qtide.core.job import JobContext, Preparation
-from qtide.core.resources import Needs
+from qtide.core.resources import BillingWeights, Needs
 from qtide.core.world.real import RealWorld
 
 ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
@@ -59,6 +59,8 @@ class CompanionOptions:
     """GPUs that each node has and a companion asks for."""
     part: Needs | None = None
     """What to request of each node, where jobs share nodes; None for whole nodes."""
+    weights: BillingWeights | None = None
+    """What the site charges; None for what the partition says."""
     extra: Sequence[str] = ()
     """Additional options for salloc, such as --reservation=NAME."""
     qpu_by: str | None = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed
-from qtide.core.resources import NodeKind
+from qtide.core.resources import BillingWeights, NodeKind
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
 """Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
@@ -137,6 +137,23 @@ async def partition_kind(slurm: Slurm, partition: str | None) -> NodeKind:
         min(each.memory or 0 for each in kinds) or None,
         min(each.sockets for each in kinds),
     )
+
+
+BILLED = re.compile(r"\bTRESBillingWeights=(\S+)")
+MEMORY = re.compile(r"^SelectTypeParameters\s*=.*MEMORY", re.MULTILINE)
+HIGHEST = re.compile(r"^PriorityFlags\s*=.*\bMAX_TRES\b", re.MULTILINE)
+
+
+async def billing_weights(slurm: Slurm, partition: str) -> BillingWeights | None:
+    """What Slurm charges in a partition; None if it has no weights, and so charges cores alone."""
+    found = BILLED.search(await slurm.output("scontrol", "show", "partition", partition))
+    if found is None or found[1] == "(null)":
+        return None
+    config = await slurm.output("scontrol", "show", "config")
+    highest = HIGHEST.search(config) is not None
+    weights = BillingWeights.parse(found[1], ignore_others=True, highest=highest)
+    # jobs are charged for memory only where Slurm hands it out
+    return weights if MEMORY.search(config) else replace(weights, memory=0.0)
 
 
 def parse_partitions(text: str) -> Iterator[tuple[NodeKind, bool]]:

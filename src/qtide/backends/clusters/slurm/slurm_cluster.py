@@ -27,7 +27,7 @@ from qtide.backends.clusters.pretend import SCALE
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
-from qtide.backends.clusters.slurm.queue import partition_kind
+from qtide.backends.clusters.slurm.queue import billing_weights, partition_kind
 from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.backends.leases.qpu import Qpu
@@ -83,7 +83,9 @@ class SlurmCluster(Cluster):
         if options.qpu_by is not None:
             await _kind(slurm, options.qpu_partition)
         await reap(slurm)
-        kind, options = replace(kind, name=name or kind.name), replace(options, gpus=kind.gpus)
+        weights = options.weights or await billing_weights(slurm, kind.name)
+        kind = replace(kind, name=name or kind.name, weights=weights)
+        options = replace(options, gpus=kind.gpus)
         if options.part is not None:
             kind.refuse_if_impossible(options.part, "a part of a node")
             cluster = SlurmCluster(world, slurm, kind.divided(options.part), options)
@@ -290,10 +292,7 @@ class SlurmAllocation(Allocation):
         self._ending: dict[str, Future[None]] = {}
         """Interrupted steps that are still ending, by node name."""
         label = str(companion.job) if companion else ""
-        self._held = {
-            node: job.ledger.span("held", f"node/{node.name}", label, part=kind.size)
-            for node in nodes
-        }
+        self._held = {node: node.held_by(job, label) for node in nodes}
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 

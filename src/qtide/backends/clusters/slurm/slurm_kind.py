@@ -32,7 +32,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import Option
-from qtide.core.resources import Needs
+from qtide.core.resources import WEIGHTS, BillingWeights, Needs
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -76,6 +76,15 @@ class SlurmOptions:
             "NAME:partition=P,constraint=F",
         ),
     ] = field(default_factory=list)
+    billing: Annotated[
+        str,
+        Option(
+            f"What the site charges for each second, as {WEIGHTS}.  [default: the partition's "
+            "TRESBillingWeights]",
+            None,
+            "WEIGHTS",
+        ),
+    ] = ""
     qpu_by: Annotated[
         str, Option("What a lease of the QPU is to Slurm: gres, licence, or none.", None, "WHAT")
     ] = "none"
@@ -101,6 +110,7 @@ class SlurmKind(ClusterKind):
         if options.kind and setting.argument:
             raise UsageError("--kind names the partitions: use --cluster slurm")
         _kinds(options.kind, CompanionOptions())
+        BillingWeights.parse(options.billing)
         if options.share_nodes and Needs.parse(options.share_nodes).whole:
             raise UsageError("--share-nodes says how much of a node to ask for, as in cores=4")
         admission = options.qpu_by
@@ -228,6 +238,7 @@ def companion_options(setting: Setting) -> CompanionOptions:
         constraint=given.constraint,
         time_limit=given.time_limit,
         part=Needs.parse(given.share_nodes) if given.share_nodes else None,
+        weights=BillingWeights.parse(given.billing) if given.billing else None,
         extra=tuple(given.salloc),
         qpu_by=None if given.qpu_by == "none" else given.qpu_by,
         qpu_partition=given.qpu_partition,

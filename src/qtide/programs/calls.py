@@ -1,4 +1,4 @@
-"""The code that a node runs for a session: one call, or several short ones in a row.
+"""Calls: what a node runs for a session, or for several short tasks in a row.
 
 Nodes import this file, so it imports almost nothing.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -63,13 +64,25 @@ class CallResult(NamedTuple):
     """The result of one of several calls, pickled separately so that it cannot spoil the others."""
 
     data: bytes
+    seconds: float
     error: str = ""
     """Error text of a failed call; `data` then holds the exception if it can be pickled."""
+    lines: Sequence[str] = ()
+    """The user's lines that led to the error."""
 
     @property
     def value(self) -> Any:
         """The call's return value or exception."""
         return pickle.loads(self.data)
+
+    @property
+    def exception(self) -> Exception | None:
+        """The exception of a failed call; None if it cannot be unpickled here."""
+        try:
+            error = self.value
+        except Exception:
+            return None
+        return error if isinstance(error, Exception) else None
 
 
 def run_call(
@@ -87,26 +100,36 @@ def run_call(
 
 
 def run_calls(
-    initializer: Initializer | None, calls: Sequence[Called]
-) -> tuple[list[CallResult], float]:
-    """Make several calls; return their results and their total seconds."""
+    initializer: Initializer | None, calls: Sequence[Called], limit: float = inf
+) -> list[CallResult]:
+    """Make several calls; after `limit` seconds, begin no other. Return those that were made."""
     if initializer is not None:
         initializer.run_once()
-    began = perf_counter()
-    return [_result(*call) for call in calls], perf_counter() - began
+    results: list[CallResult] = []
+    first = last = perf_counter()
+    for call in calls:
+        data, *failure = _outcome(*call)
+        began, last = last, perf_counter()
+        results.append(CallResult(data, last - began, *failure))
+        if last - first > limit:
+            break
+    return results
 
 
-def _result(
+def _outcome(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> CallResult:
+) -> tuple[Any, ...]:
+    """The pickled result; of a call that fails, the pickled exception, its text and lines."""
     try:
-        return CallResult(_dumps(function(*args, **kwargs)))
+        return (_dumps(function(*args, **kwargs)),)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
+        from qtide.core.errors import definition, own_lines  # imported late, as it is seldom needed
+
+        said = f"{type(error).__name__}: {error}", own_lines(error) or definition(function)
         try:
-            return CallResult(_dumps_error(error), text)
+            return (_dumps_error(error), *said)
         except Exception:
-            return CallResult(b"", text)
+            return (b"", *said)
 
 
 def _dumps(value: Any) -> bytes:
