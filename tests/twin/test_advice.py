@@ -81,6 +81,34 @@ def test_calibration_finds_the_parameters_of_the_site_again() -> None:
     assert twin[-1][0].end == pytest.approx(real[-1][0].end)
 
 
+def test_what_the_first_start_on_a_node_takes_longer_is_told_apart() -> None:
+    """Static starts each node once, so its starts alone would all be taken for usual ones."""
+    site = SiteModel(nodes=3, delays=Delays(start=0.5, cold=2.0))
+    runs = [played(site, StrategySetup(name), [wide()])[0] for name in ("static", "workflow")]
+    fitted = {name: each.value for name, each in calibrate(runs).parameters.items()}
+    assert fitted["start"] == pytest.approx(0.5) and fitted["cold"] == pytest.approx(2.0)
+    assert "cold" not in calibrate(runs[:1]).parameters
+
+
+def test_what_a_task_imports_belongs_to_the_first_start_of_its_node() -> None:
+    """Three nodes import once each; on two, the third task would not import again."""
+    spans = [Interval("job", "run", "driver", 0.0, 10.0)]
+    spans.append(Interval("job", "phase", "classical", 0.0, 5.0, "work", key="1"))
+    for node in ("node/n1", "node/n2", "node/n3"):
+        spans += [
+            Interval("job", "held", node, 0.0, 10.0),
+            Interval("job", "starting", node, 0.0, 0.5),
+            Interval("job", "busy", node, 0.5, 5.0, "work"),
+            Interval("job", "starting", node, 0.5, 2.0, "work"),
+            Interval("job", "starting", node, 6.0, 6.25),
+        ]
+    found = calibrate([spans])
+    assert job_of(spans, 3).steps[0].tasks == (3.0, 3.0, 3.0)
+    assert found.tasks["work"].value == 3.0
+    assert found.parameters["start"].value == 0.25
+    assert found.parameters["cold"].value == 1.75
+
+
 def test_a_calibration_is_a_site_file() -> None:
     (spans,) = played(SITE, StrategySetup("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)

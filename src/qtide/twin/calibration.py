@@ -51,6 +51,7 @@ class Fitted:
         return ""
 
 
+PARAMETERS = ("grant", "start", "cold", "release", "step", "offload")
 FEWEST = 3
 """Minimum number of observations for a reliable parameter."""
 IRRELEVANT = 0.1
@@ -58,6 +59,7 @@ IRRELEVANT = 0.1
 REMEDIES = {
     "grant": "a single job under workflow, which requests nodes in every phase",
     "start": "a single job under workflow, which starts its nodes anew in every phase",
+    "cold": "a single job under workflow, which starts its nodes anew in every phase",
     "release": "a single job under workflow, which gives nodes back before its end",
     "step": "a single job with more phases",
     "offload": "a single job with more quantum phases",
@@ -70,7 +72,7 @@ class Calibration:
     """The parameters of a site and the durations of the tasks that ran on it."""
 
     parameters: dict[str, Fitted]
-    """grant, start, release, step and offload, in seconds."""
+    """grant, start, cold (if it is known), release, step and offload, in seconds."""
     tasks: dict[str, Fitted]
     """Duration of each kind of task in seconds."""
     keeps_agents: bool = False
@@ -121,9 +123,7 @@ class Calibration:
 
 def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
     """Fit the parameters to the ledgers of single runs."""
-    seen: dict[str, list[float]] = {
-        name: [] for name in ("grant", "start", "release", "step", "offload")
-    }
+    seen: dict[str, list[float]] = defaultdict(list)
     tasks: dict[str, list[float]] = defaultdict(list)
     keeps = []
     read = list(ledgers)
@@ -133,11 +133,12 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
         keeps.append(_keeps_agents(spans))
         for span in spans:
             if span.what == "busy" and span.lane.startswith("node/"):
-                tasks[span.label].append(span.seconds)
+                tasks[span.label].append(_worked(span, spans))
+    seen |= _starts(seen.pop("first"), seen.pop("later"))
     if not tasks:
         raise UsageError("the runs have no finished task to calibrate from; name runs that worked")
     return Calibration(
-        {name: Fitted.of(values) for name, values in seen.items()},
+        {name: Fitted.of(seen[name]) for name in PARAMETERS if name in seen},
         {name: Fitted.of(values) for name, values in tasks.items()},
         any(keeps),
         tuple(dict.fromkeys(size for spans in read for size in _sizes(spans).values())),
@@ -182,7 +183,7 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
         for phase in members:
             if phase.lane != "quantum" and tasks[phase]:
                 part = ".".join(phase.key.split(".")[:2])
-                parts[part].append([task.seconds for task in tasks[phase]])
+                parts[part].append([_worked(task, spans) for task in tasks[phase]])
         seconds: list[float] = []
         for chain in parts.values():
             seconds += chain[0] if len(chain) == 1 else [sum(max(each) for each in chain)]
@@ -216,13 +217,49 @@ def _tasks_by_phase(
 
 def _keeps_agents(spans: Sequence[Interval]) -> bool:
     """Whether nodes the job had held before started in less than half the time."""
-    starts: dict[str, list[float]] = defaultdict(list)
-    for span in sorted(spans, key=lambda span: span.start):
-        if span.what == "starting" and not span.label:
-            starts[span.lane].append(span.seconds)
-    first = [each[0] for each in starts.values()]
-    later = [seconds for each in starts.values() for seconds in each[1:]]
+    return _differ(*_first_and_later(spans))
+
+
+def _differ(first: Sequence[float], later: Sequence[float]) -> bool:
+    """Whether later starts take less than half the time of first ones."""
     return bool(later) and median(later) < median(first) / 2
+
+
+def _worked(task: Interval, spans: Sequence[Interval]) -> float:
+    """Return the seconds that a task worked, without what it imported."""
+    imported = [each for each in spans if each.what == "starting" and each.label]
+    return task.seconds - sum(
+        max(0.0, min(each.end, task.end) - max(each.start, task.start))
+        for each in imported
+        if each.lane == task.lane
+    )
+
+
+def _first_and_later(spans: Sequence[Interval]) -> tuple[list[float], list[float]]:
+    """Return the seconds of each node's first start in a run, and those of all further starts.
+
+    What tasks import on a node counts as part of its first start: it is imported once on each
+    node, however many tasks run there.
+    """
+    starts: dict[str, list[float]] = defaultdict(list)
+    imports: dict[str, float] = defaultdict(float)
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.what == "starting" and span.label:
+            imports[span.lane] += span.seconds
+        elif span.what == "starting":
+            starts[span.lane].append(span.seconds)
+    first = [each[0] + imports[lane] for lane, each in starts.items()]
+    later = [seconds for each in starts.values() for seconds in each[1:]]
+    held = [each for each in spans if each.what == "held" and each.lane.startswith("node/")]
+    return first or [0.0] * len(held), later  # nodes that need no time to start record none
+
+
+def _starts(first: Sequence[float], later: Sequence[float]) -> dict[str, list[float]]:
+    """Tell a node's usual start from what the first one takes longer, if that is much."""
+    if not _differ(first, later):
+        return {"start": [*first, *later]}
+    usual = median(later)
+    return {"start": list(later), "cold": [each - usual for each in first]}
 
 
 def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
@@ -230,11 +267,11 @@ def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
     phases = _phases(spans)
     quantum = [phase for phase in phases if phase.lane == "quantum"]
     pairs = pairwise(phases)
-    starts = [each.seconds for each in spans if each.what == "starting" and not each.label]
-    held = [each for each in spans if each.what == "held" and each.lane.startswith("node/")]
+    first, later = _first_and_later(spans)
     return {
         "grant": [each.seconds for each in spans if each.what == "wait" and each.lane == "nodes"],
-        "start": starts or [0.0] * len(held),  # nodes that need no time to start record none
+        "first": first,
+        "later": later,
         "release": _releases(spans),
         "step": [max(0.0, after.start - before.end) for before, after in pairs],
         "offload": [phase.seconds - _device_seconds(spans, phase) for phase in quantum],

@@ -64,6 +64,7 @@ def predict(
     job, spread = job_of_case(ledgers, case), Variation.of([job_of(each, 1) for each in ledgers])
     wall, nodes, played = _played([job] * case.jobs, found.site(case.site_nodes), case)
     events = {name: len(samples) for name, samples in delay_samples(played[0]).items()}
+    events |= {"cold": events["first"], "start": events["first"] + events["later"]}
     walls, node_seconds = [wall], [nodes]
     for number in range(draws):
         random = Random(number)
