@@ -137,9 +137,6 @@ int world_begin(void)
         return 0;
     if (begin_pmi())
         return QTIDE_ERROR;
-    /* UCX's shared memory crashes when a process is killed just as another one attaches to it; ranks of
-     * different nodes never use it */
-    setenv("UCX_TLS", "^mm", 0);
     int provided;
     if (PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail(QTIDE_ERROR, "MPI does not begin");
