@@ -193,7 +193,7 @@ def test_an_mpi_program_in_virtual_time(tmp_path: Path) -> None:
 
 
 def test_open_mpi_is_recognised_and_gets_its_own_options(tmp_path: Path) -> None:
-    said = '[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || echo "$@"'
+    said = '[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || printf "%s " "$@"'
     launcher = str(script(tmp_path, f"#!/bin/sh\n{said}\n"))
     made = run(command("true", launcher=launcher).on(1, ranks_per_node=2), tmp_path)
     assert made.output.split()[:-1] == ["-n", "2", "--bind-to", "none", "--host", "localhost:2"]

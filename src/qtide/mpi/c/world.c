@@ -131,19 +131,12 @@ static void unlink_segments(void)
         fclose(maps);
 }
 
-/* What UCX is told, unless the user has told it something else. Its shared memory crashes when a process
- * is killed just as another one attaches to it; ranks of different nodes never use it. */
-static const char *const settings[][2] = {
-    {"UCX_TLS", "^mm"}, {"UCX_LOG_LEVEL", "error"}, {"UCX_LOG_FILE", "stderr"}};
-
 int world_begin(void)
 {
     if (world.begun)
         return 0;
     if (begin_pmi())
         return QTIDE_ERROR;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        setenv(settings[i][0], settings[i][1], 0);
     int provided;
     if (PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail(QTIDE_ERROR, "MPI does not begin");
