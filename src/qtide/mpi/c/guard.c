@@ -6,8 +6,11 @@
  * Collectives write to a landing (landing.c); what a call sends stays as it is until every rank knows of
  * a loss (control_settle).
  */
+#define _GNU_SOURCE
 #pragma GCC visibility push(default) /* these replace MPI's own; all else in the library is hidden */
 #include "internal.h"
+
+#include <dlfcn.h>
 
 #define CANCEL_LIMIT 1.0 /* seconds until the rest of a message is not waited for any more */
 
@@ -447,4 +450,16 @@ int MPI_Finalize(void)
     if (job.active)
         qtide_finalize();
     return world_end() ? MPI_ERR_OTHER : MPI_SUCCESS;
+}
+
+/* In place of UCX's: if a newcomer dies before MPI_Comm_accept() has answered it, MPICH 5.0.2 releases a
+ * request that is an error, an address that no memory has, and crashes. */
+void ucp_request_release(void *request)
+{
+    enum { ERRORS = 100 };
+    static void (*release)(void *);
+    if (release == NULL)
+        release = (void (*)(void *))dlsym(RTLD_NEXT, "ucp_request_release");
+    if (release != NULL && (uintptr_t)request < (uintptr_t)-ERRORS)
+        release(request);
 }
