@@ -20,7 +20,7 @@ from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
 from qtide.service.device.fleet import Drains, Fleet, Maintenance
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.device.workers import WorkerProcesses, Workers
+from qtide.service.device.validator import WorkerProcesses, Workers
 from qtide.service.explanation import explain
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics

@@ -20,7 +20,7 @@ from qtide.service.configuration import DeviceSetup
 from qtide.service.device.calendar import DeviceState
 from qtide.service.device.device_lease import STOPPED, DeviceLease
 from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.workers import WorkerLink
+from qtide.service.device.validator import WorkerLink
 from qtide.service.records import Endings
 from qtide.service.task import Booking, CalibrationSet, ServiceTask, TaskState
 

@@ -25,8 +25,7 @@ from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.calendar import Calendar, DeviceState
 from qtide.service.device.device_queue import DeviceQueue
 from qtide.service.device.dispatcher import Dispatcher
-from qtide.service.device.validator import Checked, Validator
-from qtide.service.device.workers import Workers
+from qtide.service.device.validator import Checked, Validator, Workers
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
 from qtide.service.records import Endings
