@@ -12,16 +12,67 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 from qtide.backends.leases.qpu import Lease
+from qtide.core.errors import UsageError
 from qtide.core.forecasts import Need, PhaseShape, Place
+from qtide.core.options import Option, number_from
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
+from qtide.strategies.elastic_pool import ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy
 
 SUPPOSED = 0.01
 """Minimum seconds of an assumed gap, so that nodes that are free to get back are released."""
+
+
+WEIGHTS = {"time": 1.0, "nodes": 0.0}
+"""Weight of a second of the job's time for each value of `--favour`."""
+
+
+def favour(word: str) -> str:
+    """Parse `--favour`: time or nodes. Point to `--time-weight` if given a number."""
+    if word in WEIGHTS:
+        return word
+    try:
+        float(word)
+    except ValueError:
+        raise UsageError(
+            f"--favour is time or nodes, not {word!r}; --time-weight takes a number from 0 to 1"
+        ) from None
+    raise UsageError(f"--favour is time or nodes; give the number as --time-weight {word}")
+
+
+def time_weight(word: str) -> float:
+    """Parse a number from 0 to 1."""
+    value = number_from(0)(word)
+    if value > 1:
+        raise ValueError("it should be a number from 0 to 1")
+    return value
+
+
+@dataclass(frozen=True)
+class ElasticOptions:
+    """Options of `elastic`."""
+
+    favour: Annotated[str | None, Option("What to save: time or nodes.", favour, "time|nodes")] = (
+        None
+    )
+    time_weight: Annotated[
+        float,
+        Option("Weight of time against nodes, 0 to 1.", time_weight),
+    ] = 0.5
+    idle_share: Annotated[
+        float,
+        Option(
+            "How long a node that came early may idle, as a share of its next use.", number_from(0)
+        ),
+    ] = 0.1
+
+    @property
+    def weight(self) -> float:
+        """Weight of a second of the job's time; a node-second weighs one minus this."""
+        return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
 class Elastic(Strategy):
@@ -40,7 +91,8 @@ class Elastic(Strategy):
 
     def new_pool(self, kind: str) -> ElasticPool:
         """Create a pool that requests nodes early and decides about each idle one."""
-        return ElasticPool(self.options, self.charge(kind), *self.resources(kind))
+        options, charge = self.options, self.charge(kind)
+        return ElasticPool(options.weight, options.idle_share, charge, *self.resources(kind))
 
     @property
     def time_weight(self) -> float:

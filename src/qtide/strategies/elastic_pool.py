@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf, isfinite, isinf
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from qtide.backends.clusters.cluster import Node
-from qtide.core.errors import QtideError, UsageError
+from qtide.core.errors import QtideError
 from qtide.core.forecasts import Forecast
 from qtide.core.ledger import Ledger
-from qtide.core.options import Option, number_from
 from qtide.core.world.world import Alarm, Future
 from qtide.strategies.node_pool import NodePool
 
@@ -237,56 +236,8 @@ SOONER = 0.75
 """Share of the time until a request seems due after which to check again."""
 MOMENT = 1e-6
 """Gaps up to this many seconds count as none: rounding could keep the clock from advancing."""
-SHARE = number_from(0)
 SILENCE = 1.0
 """Seconds to wait for the program's next phase before deciding about idle nodes."""
-
-
-WEIGHTS = {"time": 1.0, "nodes": 0.0}
-"""Weight of a second of the job's time for each value of `--favour`."""
-
-
-def favour(word: str) -> str:
-    """Parse `--favour`: time or nodes. Point to `--time-weight` if given a number."""
-    if word in WEIGHTS:
-        return word
-    try:
-        float(word)
-    except ValueError:
-        raise UsageError(
-            f"--favour is time or nodes, not {word!r}; --time-weight takes a number from 0 to 1"
-        ) from None
-    raise UsageError(f"--favour is time or nodes; give the number as --time-weight {word}")
-
-
-def time_weight(word: str) -> float:
-    """Parse a number from 0 to 1."""
-    value = number_from(0)(word)
-    if value > 1:
-        raise ValueError("it should be a number from 0 to 1")
-    return value
-
-
-@dataclass(frozen=True)
-class ElasticOptions:
-    """Options of `elastic`."""
-
-    favour: Annotated[str | None, Option("What to save: time or nodes.", favour, "time|nodes")] = (
-        None
-    )
-    time_weight: Annotated[
-        float,
-        Option("Weight of time against nodes, 0 to 1.", time_weight),
-    ] = 0.5
-    idle_share: Annotated[
-        float,
-        Option("How long a node that came early may idle, as a share of its next use.", SHARE),
-    ] = 0.1
-
-    @property
-    def weight(self) -> float:
-        """Weight of a second of the job's time; a node-second weighs one minus this."""
-        return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
 class Upcoming(Protocol):
@@ -313,10 +264,12 @@ class Fetch:
 class ElasticPool(NodePool):
     """A pool of single nodes, each with its own allocation."""
 
-    def __init__(self, options: ElasticOptions, charge: float, *resources: Any) -> None:
+    def __init__(self, weight: float, idle_share: float, charge: float, *resources: Any) -> None:
+        """`weight` is that of a second of the job's time; a node-second weighs one minus this."""
         super().__init__(*resources)
-        self._idle_share = options.idle_share
-        self._trade = Trade(options.weight, self.forecast, self.most, charge)
+        self._idle_share = idle_share
+        """How long a node that came early may idle, as a share of its next use."""
+        self._trade = Trade(weight, self.forecast, self.most, charge)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
