@@ -158,7 +158,8 @@ class AllocationBook:
     def __init__(self, world: World, store: Store) -> None:
         self._world = world
         self._store = store
-        self._balances: dict[Allocation, Balance] = {}
+        self.balances: dict[Allocation, Balance] = {}
+        """Every allocation, with its balance; while there are none, no task needs to ask."""
         self._reservations: dict[str, Reservation] = {}
         self._known: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
 
@@ -166,7 +167,7 @@ class AllocationBook:
         """Read the allocations and what was used of them from the store."""
         now = self._world.now()
         for each in self._store.read(_all):
-            self._balances[each] = Balance(each.span(now)[0], self._store.read(_used(each, now)))
+            self.balances[each] = Balance(each.span(now)[0], self._store.read(_used(each, now)))
 
     def reserve(self, task: ServiceTask, *, accepted: bool = False) -> None:
         """Reserve what a task should take, or refuse it, unless it was accepted before."""
@@ -197,7 +198,7 @@ class AllocationBook:
 
     def left(self, caller: Caller, device: str | None = None) -> list[dict[str, Any]]:
         """What is left of the allocations that cover a caller, in the format of clients."""
-        covering = [each for each in self._balances if each.covers(caller, device)]
+        covering = [each for each in self.balances if each.covers(caller, device)]
         return [self.described(each) for each in self._limiting(covering)]
 
     def why_nothing_left(self, caller: Caller, devices: Iterable[str]) -> str | None:
@@ -207,11 +208,11 @@ class AllocationBook:
 
     def all(self) -> list[dict[str, Any]]:
         """All allocations, with what is left of each."""
-        return [self.described(each) for each in self._balances]
+        return [self.described(each) for each in self.balances]
 
     def of_accounts(self) -> set[str]:
         """The accounts that have allocations."""
-        return {each.account for each in self._balances if each.account and not each.user}
+        return {each.account for each in self.balances if each.account and not each.user}
 
     async def add(self, wanted: Allocation) -> Allocation:
         """Add an allocation, and number it; it counts what was used of its period before."""
@@ -222,16 +223,16 @@ class AllocationBook:
         made, now = replace(wanted, number=number), self._world.now()
         used = await self._store.look(_used(made, now))
         self._known.clear()
-        self._balances[made] = Balance(made.span(now)[0], used)
+        self.balances[made] = Balance(made.span(now)[0], used)
         return made
 
     async def remove(self, number: int) -> Allocation | None:
         """Remove an allocation, which no longer limits anybody; None if there is none."""
-        found = next((each for each in self._balances if each.number == number), None)
+        found = next((each for each in self.balances if each.number == number), None)
         words = "DELETE FROM allocations WHERE number = ?"
         await self._store.write(lambda db: db.execute(words, (number,)))
         if found is not None:
-            self._balances.pop(found, None)
+            self.balances.pop(found, None)
             self._known.clear()
         return found
 
@@ -260,7 +261,7 @@ class AllocationBook:
         if key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = tuple(e for e in self._balances if e.covers(caller, device))
+            self._known[key] = tuple(e for e in self.balances if e.covers(caller, device))
         return self._known[key]
 
     def _limiting(self, found: Iterable[Allocation]) -> Iterator[Allocation]:
@@ -284,7 +285,7 @@ class AllocationBook:
 
     def _balance(self, each: Allocation) -> Balance:
         """The balance of the present period; in a new one, only what is reserved remains."""
-        balance, begin = self._balances[each], each.span(self._world.now())[0]
+        balance, begin = self.balances[each], each.span(self._world.now())[0]
         if balance.begin != begin:
             balance.begin, balance.used = begin, 0.0
         return balance
@@ -321,7 +322,7 @@ class AllocationBook:
         dated = (wanted.start, wanted.end) != (0.0, FOREVER)
         if dated and wanted.period is not AllocationPeriod.GRANT:
             raise UsageError(f"only a grant has dates: a {wanted.period} has its own")
-        for each in self._balances:
+        for each in self.balances:
             same = (each.owner, each.period) == (wanted.owner, wanted.period)
             if same and each.start < wanted.end and wanted.start < each.end:
                 raise Conflict(

@@ -106,7 +106,8 @@ class Backlog:
         self._tasks.pop(task.id, None)
         self._ending.discard(task.id)
         self._meter.charge(task, self._world.now())
-        self._allocations.settle(task)
+        if self._allocations.balances:
+            self._allocations.settle(task)
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
             self._devices[task.device].ended(task)
@@ -307,7 +308,8 @@ class Intake:
         draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
         self._meter.accept(caller)
         try:
-            self._allocations.reserve(task)
+            if self._allocations.balances:
+                self._allocations.reserve(task)
             await self._keep_or_refuse(device, task, draft)
         except BaseException:
             self._allocations.settle(task)
