@@ -51,8 +51,10 @@ class Guarded:
         self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: Any = None
     ) -> None:
         """Receive into a buffer."""
-        request = _COMM.Irecv(self, buf, source, tag)
-        complete(request, self.watch, status)
+        if source == MPI.ANY_SOURCE:
+            self.Mprobe(source, tag).Recv(buf, status)
+        else:
+            complete(_COMM.Irecv(self, buf, source, tag), self.watch, status)
 
     def Sendrecv(  # noqa: N802 - MPI's own name
         self,
@@ -65,9 +67,13 @@ class Guarded:
         status: Any = None,
     ) -> None:
         """Send and receive at the same time."""
-        received = _COMM.Irecv(self, recvbuf, source, recvtag)
-        sent = _COMM.Isend(self, sendbuf, dest, sendtag)
-        complete(received, self.watch, status)
+        if source == MPI.ANY_SOURCE:
+            sent = _COMM.Isend(self, sendbuf, dest, sendtag)
+            self.Recv(recvbuf, source, recvtag, status)
+        else:
+            received = _COMM.Irecv(self, recvbuf, source, recvtag)
+            sent = _COMM.Isend(self, sendbuf, dest, sendtag)
+            complete(received, self.watch, status)
         complete(sent, self.watch)
 
     def Sendrecv_replace(  # noqa: N802 - MPI's own name
@@ -80,8 +86,14 @@ class Guarded:
         status: Any = None,
     ) -> None:
         """Send and receive at the same time, using one buffer."""
-        request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
-        complete(request, self.watch, status)
+        later = source == MPI.ANY_SOURCE
+        begun = MPI.PROC_NULL if later else source
+        request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, begun, recvtag)
+        if later:  # MPI sends a copy of the buffer
+            self.Recv(buf, source, recvtag, status)
+            complete(request, self.watch)
+        else:
+            complete(request, self.watch, status)
 
     def Probe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Wait for a message."""
@@ -412,10 +424,22 @@ def _blocking(start: Any) -> Any:
     return operation
 
 
+SOURCES = {"Irecv": 1, "irecv": 1, "Recv_init": 1, "Isendrecv": 4, "Isendrecv_replace": 3}
+"""Receives that are posted, and the place of their argument `source`."""
+
+
 def _non_blocking(start: Any, kind: Any) -> Any:
     sends = "send" in start.__name__.lower() and "recv" not in start.__name__
+    place = SOURCES.get(start.__name__)
 
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if place is not None and self.size > 1:
+            source = args[place] if len(args) > place else kwargs.get("source", MPI.ANY_SOURCE)
+            if source == MPI.ANY_SOURCE:
+                raise UsageError(
+                    f"{start.__name__} from any source is not possible on a job's communicator: "
+                    "MPICH does not end it if the message comes first; name the source, or use Recv"
+                )
         request = guarded(kind, start(self, *args, **kwargs), self.watch)
         if sends:
             request.sends = True

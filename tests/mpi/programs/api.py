@@ -35,10 +35,17 @@ with Job(most=2, folder=sys.argv[1]) as job:
     MPI.Request.Waitall(requests)
     assert got[0] == 3.0
     assert all(isinstance(each, MPI.Request) for each in (*requests, MPI.REQUEST_NULL))
+    sent = comm.Isend(np.array([9.0 + comm.rank]), other, 6)
+    comm.Probe(other, 6)  # MPICH never ends a receive from any source that comes after its message
+    comm.Recv(got, tag=6)
+    assert got[0] == 9.0 + other
+    sent.Wait()
+    comm.Sendrecv_replace(got, other)
+    assert got[0] == 9.0 + comm.rank
     half = comm.Split(comm.rank)
     assert (half.size, half.allgather("own")) == (1, ["own"])
     assert comm.Create_cart([2], [True]).neighbor_allgather(comm.rank) == [other, other]
-    for name in ("Spawn", "Accept", "Create_dist_graph", "Shrink"):
+    for name in ("Spawn", "Accept", "Create_dist_graph", "Shrink", "irecv"):
         try:
             getattr(comm, name)()
         except UsageError as error:

@@ -200,6 +200,18 @@ static int received_by(MPI_Request *request, MPI_Status *status, const Watch *wa
     return code;
 }
 
+/* Begin a receive. One from any source first waits for its message: MPICH 5.0.2 never completes it if the
+ * message of a joined process is there before it. */
+static int receiving(void *data, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                     MPI_Request *request)
+{
+    MPI_Message message;
+    if (source != MPI_ANY_SOURCE)
+        return PMPI_Irecv(data, count, type, source, tag, comm, request);
+    int code = MPI_Mprobe(source, tag, comm, &message, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS ? code : PMPI_Imrecv(data, count, type, &message, request);
+}
+
 int MPI_Recv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
              MPI_Status *status)
 {
@@ -209,7 +221,7 @@ int MPI_Recv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_
         return PMPI_Recv(data, count, type, source, tag, comm, status);
     int code = world_alive(watch);
     if (code == MPI_SUCCESS)
-        code = PMPI_Irecv(data, count, type, source, tag, comm, &request);
+        code = receiving(data, count, type, source, tag, comm, &request);
     return code != MPI_SUCCESS ? code : received_by(&request, status, watch);
 }
 
@@ -222,9 +234,9 @@ int MPI_Sendrecv(const void *from, int out, MPI_Datatype type, int dest, int tag
         return PMPI_Sendrecv(from, out, type, dest, tag, to, in, kind, source, other, comm, status);
     int code = world_alive(watch);
     if (code == MPI_SUCCESS)
-        code = PMPI_Irecv(to, in, kind, source, other, comm, &received);
-    if (code == MPI_SUCCESS)
         code = PMPI_Isend(from, out, type, dest, tag, comm, &sent);
+    if (code == MPI_SUCCESS)
+        code = receiving(to, in, kind, source, other, comm, &received);
     if (code == MPI_SUCCESS)
         code = received_by(&received, status, watch);
     return code != MPI_SUCCESS ? code : world_wait(&sent, MPI_STATUS_IGNORE, watch);
