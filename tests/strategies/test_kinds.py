@@ -209,3 +209,7 @@ def test_what_the_site_charges_is_in_the_metrics_and_the_table(tmp_path: Path) -
     assert metrics.billing_held == pytest.approx(4.0 * 10 + 22.0 * 5)
     assert metrics.billing_busy == pytest.approx(2.0 * 10 + 11.0 * 5)
     assert "billing-s" in headings([TableRow("elastic", 1, metrics)])
+    site = tmp_path / "site.toml"
+    site.write_text(f"kinds = {json.dumps(kinds)}\n[billing]\nnode = 0\ncore = 1\ngpu = 10\n")
+    there = planned.using(cluster=f"simulated:{site}", runs=tmp_path / "there")
+    assert there.run(json.dumps(plan)).metrics.billing_held == metrics.billing_held

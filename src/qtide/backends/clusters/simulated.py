@@ -25,7 +25,7 @@ from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Settin
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.failures import Failures, Loss
-from qtide.backends.models.site_model import SUFFIX, Delays, SiteModel, read_site
+from qtide.backends.models.site_model import SUFFIX, Billing, Delays, SiteModel, read_site
 from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
@@ -85,9 +85,12 @@ class Simulated(ClusterKind):
 
     async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; all nodes exist from the start."""
-        cluster = cluster_of(world, site_model(setting))
+        model = site_model(setting)
+        cluster = cluster_of(world, model)
         if billing := setting.options(SimulatedOptions).billing:
             cluster.charge(BillingWeights.parse(billing))
+        elif model.billing != Billing():
+            cluster.charge(model.billing.weights)
         return cluster
 
 

@@ -20,7 +20,7 @@ from qtide.backends.models.background import Background
 from qtide.backends.models.failures import STRICT, Failures, Loss, Window
 from qtide.core.errors import UsageError
 from qtide.core.metrics import Metrics
-from qtide.core.resources import PLAIN, WHOLE, Needs, NodeKind, size_in_bytes
+from qtide.core.resources import PLAIN, WHOLE, BillingWeights, Needs, NodeKind, size_in_bytes
 
 SUFFIX = ".toml"
 Seconds = Annotated[float, Ge(0)]
@@ -137,6 +137,11 @@ class Billing:
     gpu: Seconds = 0.0
 
     __pydantic_config__ = STRICT
+
+    @property
+    def weights(self) -> BillingWeights:
+        """The same for clusters and strategies."""
+        return BillingWeights(cores=self.core, gpus=self.gpu, nodes=self.node)
 
     def charge(self, metrics: Metrics) -> float:
         """Billing units of a job, times seconds."""
