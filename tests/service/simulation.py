@@ -152,7 +152,7 @@ class Site:
             return
         self.accepted.append(session)
         while session.state == "queued" and self.service is service:
-            await service.wait(session, 0.25)
+            await self.world.sleep(0.25)  # a service that stops would not wait
         for each in tasks:
             await self.submit(caller, each, session=session.id)
             await self.world.sleep(gap)

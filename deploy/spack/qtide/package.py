@@ -30,7 +30,7 @@ class PyQtide(PythonPackage):
         "py-fastapi@0.133:",
         "py-httptools@0.6.4:",
         "py-prometheus-client@0.21:",
-        "py-starlette@1.0:",
+        "py-starlette@1.3.1:",
         "py-uvloop@0.21:",
     ):
         depends_on(_name, type=("build", "run"), when="+serve")

@@ -20,7 +20,10 @@ from qtide.box.daemons import daemons, give_tokens
 from qtide.box.layout import BoxLayout
 from qtide.service.local_service import LocalService
 from tests.backends.slurm.fixtures import NEWEST, remove
-from tests.backends.slurm.test_accounting import test_slurm_s_records_say_what_a_run_held
+from tests.backends.slurm.test_accounting import (
+    recorded,
+    test_slurm_s_records_say_what_a_run_held,
+)
 from tests.backends.slurm.test_cluster import (
     test_a_request_that_is_cancelled_leaves_the_queue,
     test_closing_gives_everything_back,
@@ -42,6 +45,7 @@ from tests.service.admission.users import User
 
 __all__ = [
     "licences",
+    "recorded",
     "test_a_lease_that_slurm_takes_away_is_asked_for_again",
     "test_a_request_that_is_cancelled_leaves_the_queue",
     "test_closing_gives_everything_back",
