@@ -70,6 +70,7 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
     assert "--favour is an option of" in refused(*words, "--strategy", "static", "--favour", "time")
     options = json.loads((here / "qtide-runs/it/1-jobs/elastic/job-1/run.json").read_text())
     assert options["options"] == {
+        "billing": "",
         "cores": None,
         "durations": "",
         "favour": "time",
@@ -83,6 +84,7 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
 def test_what_was_chosen_is_kept_with_its_defaults(here: Path) -> None:
     printed("run", "synthetic", "--iterations", 1, *SIMULATED, "--favour", "nodes")
     assert spec(here)["options"] == {
+        "billing": "",
         "cores": None,
         "durations": "",
         "favour": "nodes",
