@@ -32,7 +32,9 @@ def test_all_commands_are_under_their_headings() -> None:
 def test_nothing_is_cut_off_and_nothing_is_too_wide(path: tuple[str, ...]) -> None:
     text = printed(*path, "--help")
     assert "…" not in text
-    assert "..." not in text.replace("[ARGS]...", "").replace("COMMAND...", "").replace("[COMMAND]...", "")
+    assert "..." not in text.replace("[ARGS]...", "").replace("COMMAND...", "").replace(
+        "[COMMAND]...", ""
+    )
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -122,7 +124,9 @@ def test_each_group_has_its_own_commands() -> None:
 def test_summaries_end_with_one_full_stop() -> None:
     for group in ("plan", "token", "box", "export", "twin"):
         text = printed(group, "--help")
-        assert "?." not in text and ".." not in text.replace("[ARGS]...", "").replace("COMMAND...", "").replace("[COMMAND]...", "")
+        assert "?." not in text and ".." not in text.replace("[ARGS]...", "").replace(
+            "COMMAND...", ""
+        ).replace("[COMMAND]...", "")
 
 
 def test_a_comparison_has_a_virtual_qpu_for_each_job() -> None:

@@ -88,11 +88,11 @@ def _accounts(run: RunFolder, metrics: Metrics, spans: Sequence[Interval]) -> di
         return {}  # it had no job of a cluster
     from qtide.backends.clusters.kind import CLUSTERS
     from qtide.core.job import JobContext
-    from qtide.core.values import NullValues
+    from qtide.core.values import Values
 
     ended = _given_back(spans)
     kind = run.spec.cluster.partition(":")[0]
-    job = JobContext(run.name, Ledger(run.name, time.time), NullValues())
+    job = JobContext(run.name, Ledger(run.name, time.time), Values(run.path / "values"))
     try:
         scale, since = run.spec.time_scale, run.created
         found = CLUSTERS.load(kind).accounts(job, metrics, scale, since, ended)
