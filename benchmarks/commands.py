@@ -1,11 +1,11 @@
 """Commands: 2,000 short ones beside GNU parallel and HyperQueue, and MPI steps beside StreamFlow.
 
-The nodes are processes of this computer with one command at a time each; HyperQueue has two workers
-of one core, GNU parallel two jobs. qtide keeps a journal, a log and a result for every command; of
-these, HyperQueue is asked for none, and GNU parallel for the output. Then the same MPI executable
-runs eight times in a row on two nodes of a real Slurm, by qtide's workflow strategy and by
-StreamFlow from a CWL workflow; the steps note when they began and ended. It takes two minutes:
-python benchmarks/commands.py
+The nodes are processes of this computer with one core: each has one command at a time. HyperQueue
+has two workers of one core, GNU parallel two jobs. qtide keeps a journal, a log and a result for
+every command; of these, HyperQueue is asked for none, and GNU parallel for the output. Then the
+same MPI executable runs eight times in a row on two nodes of a real Slurm, by qtide's workflow
+strategy and by StreamFlow from a CWL workflow; the steps note when they began and ended. It takes a
+minute: python benchmarks/commands.py
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if MPI.COMM_WORLD.rank == 0:
 @program
 async def many() -> int:
     """Short commands, all at once."""
-    done = await classical(*(command("sh", "-c", "true") for _ in range(COMMANDS)))
+    done = await classical(*(command("sh", "-c", "true").needs(cores=1) for _ in range(COMMANDS)))
     return sum(each.exit_code == 0 for each in done)
 
 
@@ -74,7 +74,7 @@ async def steps(executable: str) -> list[Times]:
 
 def ours(runs: Path) -> float:
     """Commands per second of a phase, from its beginning to its record in the journal."""
-    run = many.run(cluster="local:2", runs=runs)
+    run = many.run(cluster="local:2", cores=1, runs=runs)
     assert run.value == COMMANDS
     spans = [each for each in run._run.intervals() if each.what == "phase"]
     return COMMANDS / sum(each.seconds for each in spans)

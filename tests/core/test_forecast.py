@@ -58,7 +58,7 @@ def test_a_failed_attempt_teaches_nothing() -> None:
 
 def test_the_phase_that_followed_will_follow_again() -> None:
     clock = Clock()
-    phases = Phases(clock)
+    phases = Phases(clock, Durations(clock))
     cycle = (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0)
     play(phases, clock, *cycle, cycle[0])
     assert phases.needs("1") == [Need(120.0, 3.0, SCORE), Need(123.0, 10.0, SCATTER)]
@@ -71,7 +71,7 @@ def test_the_phase_that_followed_will_follow_again() -> None:
 def test_what_came_before_tells_which_of_two_phases_follows() -> None:
     """scatter, score, scatter, score, solve: after a score comes a scatter or the payload."""
     clock = Clock()
-    phases = Phases(clock)
+    phases = Phases(clock, Durations(clock))
     cycle = (SCATTER, 1.0), (SCORE, 2.0), (SCATTER, 1.0), (SCORE, 2.0), (SOLVE, 9.0)
     play(phases, clock, *cycle, *cycle, *cycle[:2])
     assert phases.needs("1")[0] == Need(0.0, 1.0, SCATTER)
@@ -82,7 +82,7 @@ def test_what_came_before_tells_which_of_two_phases_follows() -> None:
 
 def test_what_never_happened_is_not_known() -> None:
     clock = Clock()
-    phases = Phases(clock)
+    phases = Phases(clock, Durations(clock))
     assert phases.needs("1") == []
     play(phases, clock, (SCATTER, 1.0), (SOLVE, 1.0))
     assert phases.needs("1") == []  # nothing classical came after it
@@ -90,14 +90,14 @@ def test_what_never_happened_is_not_known() -> None:
 
 def test_quantum_phases_in_a_circle_are_not_followed_for_ever() -> None:
     clock = Clock()
-    phases = Phases(clock)
+    phases = Phases(clock, Durations(clock))
     play(phases, clock, *[(SOLVE, 1.0)] * (HORIZON + 2))
     assert phases.needs("1") == []
 
 
 def test_branches_that_run_together_do_not_follow_each_other() -> None:
     clock = Clock()
-    phases = Phases(clock)
+    phases = Phases(clock, Durations(clock))
     with phases.during(SCATTER, "1.1.1"), phases.during(SOLVE, "1.2.1"):
         clock.time += 1.0
     with phases.during(SCORE, "1.1.2"):
@@ -105,6 +105,22 @@ def test_branches_that_run_together_do_not_follow_each_other() -> None:
     with phases.during(SCATTER, "1.1.3"):
         assert phases.needs("1.1.3") == [Need(0.0, 1.0, SCORE), Need(1.0, 1.0, SCATTER)]
     assert phases.needs("1.2.1") == []
+
+
+def test_a_phase_lasts_from_its_first_task_on() -> None:
+    """What it waited for nodes before, it need not wait the next time."""
+    clock = Clock()
+    tasks = Durations(clock)
+    phases = Phases(clock, tasks)
+    for wait in (30.0, 5.0):
+        with phases.during(SCATTER, "1"):
+            clock.time += wait
+            for place in (A, B):
+                tasks.begin(place)
+                clock.time += 2.0
+        play(phases, clock, (SOLVE, 9.0), first=2)
+        assert phases.needs("2") in ([], [Need(0.0, 4.0, SCATTER)])
+    assert phases.needs("2") == [Need(0.0, 4.0, SCATTER)]
 
 
 def test_getting_nodes_takes_the_wait_and_the_start() -> None:

@@ -193,9 +193,11 @@ def test_an_mpi_program_in_virtual_time(tmp_path: Path) -> None:
 
 
 def test_open_mpi_is_recognised_and_gets_its_own_options(tmp_path: Path) -> None:
+    """A launcher may start only with what its environment module has set."""
     said = '[ "$1" = --version ] && echo "mpirun (Open MPI) 4.1.4" || printf "%s " "$@"'
-    launcher = str(script(tmp_path, f"#!/bin/sh\n{said}\n"))
-    made = run(command("true", launcher=launcher).on(1, ranks_per_node=2), tmp_path)
+    launcher = str(script(tmp_path, f'#!/bin/sh\n[ "$LIBRARIES" ] || exit 127\n{said}\n'))
+    task = command("true", launcher=launcher, env={"LIBRARIES": "/opt"})
+    made = run(task.on(1, ranks_per_node=2), tmp_path)
     assert made.output.split()[:-1] == ["-n", "2", "--bind-to", "none", "--host", "localhost:2"]
 
 

@@ -63,6 +63,7 @@ def test_what_is_not_there_is_named(reference: str, sentence: str) -> None:
             "from math import tangent\n",
             r"load_wrong cannot be imported: ImportError: .*tangent.*\n.*load_wrong.py:1 in",
         ),
+        ("load_exit", "import sys\nsys.exit(3)\n", "load_exit cannot be imported: SystemExit: 3"),
         ("pytest", "x = 1\n", "the name of another Python module; rename it"),
     ],
 )

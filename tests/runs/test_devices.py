@@ -174,7 +174,7 @@ def test_an_interrupted_driver_leaves_no_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("qpu", "sentence"),
     [
-        ("annealer", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, noisy-star "),
+        ("annealer", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, grid, noisy-star "),
         ("star", "it has 9 qubits, the device 5; a parameter `target`"),
     ],
 )

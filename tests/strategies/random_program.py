@@ -4,7 +4,9 @@ A plan is a list of steps: ["c", [seconds…]] classical tasks, ["p", [[seconds,
 gigabytes]…]] tasks that share nodes, or take whole ones with 0 cores, perhaps of a kind that is
 the fifth word, ["q", seconds] a payload, ["s", nodes, seconds] an SPMD task, ["f", seconds] a task
 that fails and is caught, ["l", [seconds…], limit] tasks that are ended if they take longer, ["o",
-seconds, seconds, patience] a payload or a task that gives the same, ["t", [steps…]] steps together.
+seconds, seconds, patience] a payload or a task that gives the same, ["m", least, most, [seconds…],
+want] a malleable task of so many steps that wants `want` nodes from half-way on, ["t", [steps…]]
+steps together.
 Tasks are told the key that their phase has to have in the journal.
 """
 
@@ -23,6 +25,8 @@ from qtide.programs.phase import Task
 
 NODE = NodeKind(cores=4, gpus=2, memory=8 * 10**9)
 """What a node has."""
+GPU_NODE = NodeKind("gpu", cores=2, gpus=4, memory=4 * 10**9)
+"""What a node of the second kind has, if there is one."""
 RAN: list[str] = []
 """The keys of the phases whose tasks were called."""
 
@@ -47,7 +51,7 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
             return await quantum(payload, otherwise=equal, patience=patience)
         case ["s", nodes, seconds]:
             return await task(ranked, key, seconds, salt).on(nodes)
-        case ["f" | "l", *_]:
+        case ["f" | "l" | "m", *_]:
             return await _caught(step, key, salt)
         case ["t", steps]:
             # a part is a coroutine of its own: its one phase is the first of that part
@@ -73,6 +77,9 @@ async def _caught(step: list[Any], key: str, salt: int) -> Any:
             case ["l", seconds, limit]:
                 tasks = [task(work, key, each, salt) for each in seconds]
                 return await classical(*tasks).within(limit)
+            case ["m", least, most, rounds, want]:
+                resizable = task(resized, key, rounds, want, salt)
+                return await resizable.on(least, most, malleable=True)
     except (ValueError, TimedOut) as error:
         return str(error)
     raise AssertionError(step)
@@ -96,6 +103,18 @@ def ranked(key: str, seconds: float, salt: int, rank: int = 0, size: int = 1) ->
     return salt + rank * size
 
 
+def resized(key: str, rounds: list[float], want: int, salt: int, job: Any = None) -> int:
+    RAN.append(key)
+    for step in job.steps(len(rounds)):
+        job.check()
+        if step == len(rounds) // 2:
+            job.shrink(want)
+        pretend(rounds[step] / job.size)
+        if want == 2:
+            job.expand()
+    return crc32(f"{rounds} {want} {salt}".encode())
+
+
 def fail(key: str, seconds: float) -> None:
     RAN.append(key)
     pretend(seconds)
@@ -114,12 +133,30 @@ limits = st.sampled_from([0.05, 0.7, 5.0, 20.0])  # none of the seconds: which e
 limited_step = st.tuples(st.just("l"), st.lists(seconds, min_size=1, max_size=4), limits).map(list)
 
 
-def plans(nodes: int) -> st.SearchStrategy[list[Any]]:
-    """Plans whose SPMD tasks fit on `nodes` nodes."""
+gpu_part = st.tuples(
+    seconds, st.integers(0, 2), st.integers(0, 4), st.integers(0, 4), st.just("gpu")
+)
+either = st.one_of(part, gpu_part).map(list)
+kinds_step = st.lists(either, min_size=1, max_size=9).map(lambda each: ["p", each])
+
+
+def plans(nodes: int, *, kinds: bool = False) -> st.SearchStrategy[list[Any]]:
+    """Plans whose SPMD tasks fit on `nodes` nodes, also for nodes of a second kind."""
     spmd = st.tuples(st.just("s"), st.integers(2, max(2, nodes)), seconds).map(list)
+    malleable = st.tuples(st.integers(1, nodes), st.integers(0, 4)).flatmap(
+        lambda sizes: st.tuples(
+            st.just("m"),
+            st.just(sizes[0]),
+            st.just(sum(sizes)),
+            st.lists(seconds, max_size=6),
+            st.integers(1, 3),
+        )
+    )
     simple = [
+        malleable.map(list),
         classical_step,
         parts_step,
+        *([kinds_step] * 3 if kinds else []),
         quantum_step,
         quantum_step,
         candidate_step,

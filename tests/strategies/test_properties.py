@@ -119,7 +119,7 @@ def test_a_killed_driver_resumes_where_its_journal_ends(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never ended
             with suppress(TimeoutError):
-                play(runs, case, Faults(delays=case.faults.delays), until=death)
+                play(runs, case, case.faults, until=death)
         for run in runs:
             resumed, journaled = _resume(root, run, case, torn)
             assert (resumed.error, resumed.value) == (None, right)

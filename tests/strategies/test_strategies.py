@@ -10,10 +10,11 @@ from qtide import classical, pretend, quantum, task, together
 from qtide.backends.clusters.simulated import Delays, Loss
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes
+from qtide.core.forecasts import Known
 from qtide.core.metrics import Metrics, measure
 from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
-from qtide.strategies.strategy import Assignment, strategy, strategy_names
+from qtide.strategies.strategy import Assignment, Strategy, strategy, strategy_names
 from tests.bench import Bench
 from tests.core.invariant import check
 
@@ -35,11 +36,26 @@ async def loop(q: float, rounds: int) -> None:
 async def play(
     given: Assignment, name: str, program: Coroutine[Any, Any, Any], **options: Any
 ) -> Any:
-    performer, job = strategy(name, given, options), given.job
+    return await perform(given, strategy(name, given, options), program)
+
+
+async def play_again(
+    given: Assignment, program: Coroutine[Any, Any, Any], known: Known | None = None
+) -> Known:
+    """Run a program under elastic with what an earlier run has learnt; return what it knows."""
+    performer = strategy("elastic", given, {})
+    if known is not None:
+        performer.forecast.recall(known)
+    await perform(given, performer, program)
+    return performer.forecast.as_json()
+
+
+async def perform(given: Assignment, performer: Strategy, program: Coroutine[Any, Any, Any]) -> Any:
+    job = given.job
     job.values.folder.mkdir(parents=True)
     journal = Journal(job.values.folder / "journal", "p")
     try:
-        with job.ledger.span("run", "driver", name):
+        with job.ledger.span("run", "driver"):
             try:
                 await performer.open()
                 return await Replay(given.site.world, performer, journal, job).play(program)
@@ -259,6 +275,53 @@ def test_a_narrow_step_between_wide_phases_costs_no_new_start(tmp_path: Path) ->
     assert len(starts) == 3
 
 
+def test_a_first_phase_that_waited_for_nodes_is_not_taken_for_a_long_one(tmp_path: Path) -> None:
+    """Its wait and start would be idle time of nodes that the phases after it need."""
+    bench = Bench(tmp_path, nodes=3, delays=Delays(grant=2.0, start=5.0))
+
+    async def rounds() -> None:
+        for _ in range(5):
+            for width in (1, 8, 2, 16):
+                await classical(*(task(work, 0.5) for _ in range(width)))
+
+    async def main() -> None:
+        known = await play_again(bench.assignment("first", 3), rounds())
+        await play_again(bench.assignment("second", 3), rounds(), known)
+
+    bench.run(main())
+    spans = [each for each in bench.intervals() if each.job == "second"]
+    assert sum(each.what == "starting" for each in spans) == 3
+
+
+def test_a_request_that_the_next_phase_needs_keeps_its_place_in_the_queue(tmp_path: Path) -> None:
+    """It was made for tasks that are done by now; a payload later it would be made anew."""
+    bench = Bench(tmp_path, nodes=3)
+
+    async def hold(nodes: int, seconds: float) -> None:
+        allocation = await bench.cluster.request(bench.job(f"stranger{seconds:g}"), nodes)
+        await bench.world.sleep(seconds)
+        await allocation.release()
+
+    async def rounds() -> None:
+        for _ in range(6):
+            await classical(*(task(work, 10) for _ in range(6)))
+            await quantum(Burst(0.5))
+
+    async def main() -> float:
+        known = await play_again(bench.assignment("first", 3), rounds())
+        others = [bench.world.start(hold(2, 75))]
+        await bench.world.sleep(1)
+        second = bench.world.start(play_again(bench.assignment("second", 3), rounds(), known))
+        await bench.world.sleep(1)
+        others.append(bench.world.start(hold(2, 300)))  # behind ours
+        began = bench.world.now()
+        await second
+        await bench.world.cancel(others)
+        return bench.world.now() - began
+
+    assert bench.run(main()) < 300
+
+
 def test_static_gets_a_node_back_that_was_lost_and_recovers(tmp_path: Path) -> None:
     """Its nodes are granted together, so the lost one must go back before the others."""
     bench = Bench(tmp_path, nodes=2, losses=[Loss(5.0, "n2", 1.0)])
@@ -270,3 +333,16 @@ def test_static_gets_a_node_back_that_was_lost_and_recovers(tmp_path: Path) -> N
     bench.run(play(bench.assignment("job", 2), "static", rounds()))
     assert bench.world.now() < 4 * 10.0 + 10.0
     assert check(bench.intervals(), 2, 1) == []
+
+
+def test_static_asks_again_for_a_node_whose_agent_did_not_start(tmp_path: Path) -> None:
+    """Three times in a row; in the next phase it does."""
+    losses = [Loss(5.0, "n2", 1.0)]
+    bench = Bench(tmp_path, nodes=2, losses=losses, unusable=lambda number: number in (3, 4, 5))
+
+    async def rounds() -> None:
+        for _ in range(4):
+            await classical(task(work, 10.0), task(work, 10.0))
+
+    bench.run(play(bench.assignment("job", 2), "static", rounds()))
+    assert bench.world.now() == pytest.approx(20.0 + 3 * 10.0, abs=1.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.core.forecasts import Forecast
-from qtide.strategies.elastic_pool import NodeVerdict, Stage, Trade
+from qtide.strategies.trade import NodeVerdict, Stage, Trade
 
 
 def forecast(waits: list[float], start: float = 0.0) -> Forecast:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from qtide.backends.clusters.cluster import Cluster, NodeRequest
+from qtide.backends.clusters.cluster import Cluster, KindsCluster, NodeRequest
 from qtide.backends.clusters.fifo import FifoAllocation
 from qtide.backends.clusters.simulated import SimulatedCluster
 from qtide.backends.devices.annealer import Annealer
@@ -104,9 +104,18 @@ class Queued(Slots):
         pass
 
 
-def sites(cluster: SimulatedCluster, drivers: int, slots: int, *, queue: bool) -> list[Site]:
-    """One for each driver, on the same nodes and behind the same slots."""
-    shared = FifoSlots(cluster.world, slots)
-    views = [View(cluster, shared, queue=queue) for _ in range(drivers)]
-    world = cluster.world
-    return [Site(world, each, EmulatedQpu(world, Annealer(), INSTANT, slots)) for each in views]
+def sites(
+    clusters: Sequence[SimulatedCluster], drivers: int, slots: int, *, queue: bool
+) -> list[Site]:
+    """One for each driver, on the same nodes, of one kind or several, behind the same slots."""
+    world = clusters[0].world
+    shared = FifoSlots(world, slots)
+    views = [[View(each, shared, queue=queue) for each in clusters] for _ in range(drivers)]
+    return [
+        Site(
+            world,
+            KindsCluster(kinds) if len(kinds) > 1 else kinds[0],
+            EmulatedQpu(world, Annealer(), INSTANT, slots),
+        )
+        for kinds in views
+    ]

@@ -98,18 +98,18 @@ def shipped() -> list[str]:
 def read(name: str) -> SyntheticShape:
     """Read the shipped shape of that name, or a shape from a TOML file."""
     if name in shipped():
-        text = files("qtide.apps").joinpath(f"{name}.toml").read_text()
+        text = files("qtide.apps").joinpath(f"{name}.toml").read_bytes()
     else:
         try:
-            text = Path(name).read_text()
+            text = Path(name).read_bytes()
         except OSError as error:
             raise UsageError(
                 f"{name} cannot be read ({error.strerror}); name a TOML file, or one of the "
                 f"shipped: {', '.join(shipped())}"
             ) from None
     try:
-        return _shape(tomllib.loads(text), name)
-    except tomllib.TOMLDecodeError as error:
+        return _shape(tomllib.loads(text.decode()), name)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{name} is not valid TOML: {error}") from None
 
 

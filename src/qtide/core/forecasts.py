@@ -22,8 +22,9 @@ class Recent:
 
     def add(self, value: float) -> None:
         """Add a value, dropping the oldest if full."""
-        self._values = (*self._values, value)[-self._most :]
-        self._mean = sum(self._values) / len(self._values)
+        values = (*self._values, value)[-self._most :]
+        if values != self._values:
+            self._values, self._mean = values, sum(values) / len(values)
 
     def mean(self) -> float:
         """Mean of the values; 0 if there are none."""
@@ -52,6 +53,8 @@ class Durations:
         self._now = now
         self._last: dict[Place, float] = {}
         self._under_way: dict[Place, float | None] = {}
+        self._begun: dict[str, float] = {}
+        """When the first task of each phase began, by the phase's label."""
 
     def last(self, key: Place) -> float:
         """Last duration of a task; 0 if it never ended."""
@@ -73,6 +76,11 @@ class Durations:
     def begin(self, key: Place) -> None:
         """Record that a task begins now, possibly again."""
         self._under_way[key] = self._now()
+        self._begun.setdefault(key[0], self._now())
+
+    def first_begin(self, label: str) -> float | None:
+        """When the first task of a phase began, and forget it; None if none began."""
+        return self._begun.pop(label, None)
 
     def learn(self, key: Place, besides: float = 0.0) -> None:
         """Record the duration of a task that ends now, less `besides` seconds not its own."""
@@ -96,18 +104,24 @@ class Durations:
         Until two sizes are known, try a middle one and the largest. Then a size that was never
         tried is expected to take the time of Amdahl's law, through the known ones.
         """
-        known = {n: self._last[f"{name} on", n] for n in sizes if (f"{name} on", n) in self._last}
-        if not known or len(sizes) == 1:
+        seconds = self.by_size(name, sizes)
+        if not seconds or len(sizes) == 1:
             return sizes[round(sqrt(len(sizes))) - 1]
-        if len(known) == 1:
-            return sizes[-1] if sizes[-1] not in known else sizes[0]
-        serial, parallel = amdahl(known)
+        if len(seconds) == 1:
+            return sizes[-1] if sizes[-1] not in seconds else sizes[0]
 
         def cost(nodes: int) -> float:
-            seconds = known.get(nodes, serial + parallel / nodes)
-            return (time_weight + (1 - time_weight) * charge * nodes) * seconds
+            return (time_weight + (1 - time_weight) * charge * nodes) * seconds[nodes]
 
         return min(sizes, key=cost)
+
+    def by_size(self, name: str, sizes: range) -> dict[int, float]:
+        """What `learn_size` recorded; of two sizes or more, Amdahl's law says all others."""
+        known = {n: self._last[f"{name} on", n] for n in sizes if (f"{name} on", n) in self._last}
+        if len(known) < 2:
+            return known
+        serial, parallel = amdahl(known)
+        return {n: known.get(n, serial + parallel / n) for n in sizes}
 
     def end(self, key: Place) -> None:
         """Unregister a task, whatever its outcome."""
@@ -121,7 +135,7 @@ class Durations:
         now, last, longest = self._now(), self._last, 0.0
         for key, began in self._under_way.items():
             elapsed = 0.0 if began is None else now - began
-            left = last.get(key, 2 * elapsed) - elapsed
+            left = last[key] - elapsed if key in last else elapsed
             longest = max(longest, left)
         return longest
 
@@ -261,10 +275,9 @@ class Waits:
         The same object until they change.
         """
         recent = self._recent.values()
-        if self._standing:
-            longest = self._now() - next(iter(self._standing)).since
-            if longest > max(recent, default=0.0):
-                return (*recent, longest)
+        for oldest in self._standing:
+            longest = self._now() - oldest.since
+            return (*recent, longest) if longest > max(recent, default=0.0) else recent
         return recent
 
     def forget(self) -> None:
@@ -306,8 +319,9 @@ class Need(NamedTuple):
 class Phases:
     """Learns how long phases take and which one follows which, by what they ask for."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], tasks: Durations) -> None:
         self._now = now
+        self._tasks = tasks
         self._followed: dict[tuple[str, ...], PhaseShape] = {}
         """The phase that last followed each sequence of one or more phases."""
         self._seconds: dict[str, float] = {}
@@ -316,7 +330,10 @@ class Phases:
 
     @contextmanager
     def during(self, shape: PhaseShape, key: str) -> Iterator[None]:
-        """Learn what a phase follows and how long it takes."""
+        """Learn what a phase follows and how long it takes, from its first task's begin on.
+
+        Before that it waits for nodes, which it need not do the next time.
+        """
         branch = key.rpartition(".")[0]
         before = self._last.get(branch, ())
         for number in range(len(before)):
@@ -325,8 +342,10 @@ class Phases:
         if not shape.quantum and len(shape.singles) >= len(self._widest.singles):
             self._widest = shape
         began = self._now()
+        self._tasks.first_begin(shape.label)
         yield
-        self._seconds[shape.name] = self._now() - began
+        begun = self._tasks.first_begin(shape.label)
+        self._seconds[shape.name] = self._now() - (began if begun is None else begun)
 
     def widest(self) -> PhaseShape:
         """The classical phase with the most one-node tasks so far; an empty one if none ran."""
@@ -396,7 +415,7 @@ class Forecast:
     ) -> None:
         self._now = now
         self.tasks = Durations(now)
-        self.phases = Phases(now)
+        self.phases = Phases(now, self.tasks)
         self._starts = Recent(STARTS)
         self._releases = Recent(STARTS)
         self._expected_wait = expected_wait

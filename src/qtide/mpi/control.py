@@ -12,11 +12,13 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import pickle
 import secrets
 import socket
 import threading
 import time
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -67,6 +69,10 @@ class NodesLost(PhaseError):  # noqa: N818 - what happened
         self.ranks = tuple(sorted(ranks))
 
 
+class NotNeeded(QtideError):  # noqa: N818 - what happened
+    """The root has ended, or has no use for this newcomer."""
+
+
 class ControlClient(ABC):
     """What each member, including the root, knows about the others."""
 
@@ -82,7 +88,9 @@ class ControlClient(ABC):
         self._news = threading.Condition()
 
     def watch(self, members: Collection[int], change: int | None = None) -> None:
-        """Raise NodesLost if a member is gone or the root has abandoned the change."""
+        """Raise another member's exception, or NodesLost if a member or the change is lost."""
+        if self.failure is not None:
+            raise pickle.loads(b64decode(self.failure))
         gone = self.lost & set(members) if self.lost else set()
         if gone or (change is not None and self._verdicts.get(change) is False):
             ranks = [rank for rank, member in enumerate(members) if member in gone]
@@ -129,20 +137,32 @@ def _loss_text(ranks: list[int]) -> str:
 
 
 class MemberClient(ControlClient):
-    """A member's connection to the root. The process ends when the root is gone."""
+    """A member's connection to the root. The process ends when the root is gone.
+
+    With `outlives`, a newcomer that has no order to join raises NotNeeded instead.
+    """
 
     def __init__(
-        self, invitation: str, idle: Callable[[], None] = _nothing, *, ready: bool = True
+        self,
+        invitation: str,
+        idle: Callable[[], None] = _nothing,
+        *,
+        ready: bool = True,
+        outlives: bool = False,
     ) -> None:
         super().__init__(idle)
+        self._outlives = outlives
+        self._dismissed = False
         host, port, identity, generation, key = invitation.split()
         self.identity = int(identity)
         self._orders: list[Message] = []
         self._leaving = False
         try:
             connection = socket.create_connection((host, int(port)), timeout=CALL_LIMIT)
-        except OSError:
-            exit_now(0)  # a root that is gone needs no newcomers
+        except OSError:  # a root that is gone needs no newcomers
+            if outlives:
+                raise NotNeeded("the root of the job is gone") from None
+            exit_now(0)
         connection.settimeout(None)
         self._line = ControlLine(connection)
         hello = {"hello": self.identity, "generation": int(generation), "key": key}
@@ -160,7 +180,10 @@ class MemberClient(ControlClient):
 
     def order(self) -> Message:
         """Wait for the root's next order."""
-        self._wait_for_root(lambda: bool(self._orders))
+        self._wait_for_root(lambda: bool(self._orders) or self._dismissed)
+        if self._dismissed:
+            raise NotNeeded("the root of the job is gone")
+        self._outlives = False
         return self._orders.pop(0)
 
     def ask(self, what: str) -> Message:
@@ -190,7 +213,11 @@ class MemberClient(ControlClient):
             for message in self._line.messages():
                 self._receive(message)
         finally:
-            if not self._leaving:
+            if self._outlives:
+                with self._news:
+                    self._dismissed = True
+                    self._news.notify_all()
+            elif not self._leaving:
                 exit_now(0)
 
     def _receive(self, message: Message) -> None:

@@ -8,13 +8,62 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from qtide.mpi.broker import Growth, RootRecord
 from qtide.mpi.sizing import Sizes
 
 Decision = dict[str, Any]
 """`{"new": members}` lets newcomers join, `{"shrink": size}` lets members leave; or `{}`."""
+
+
+class Decisions(Protocol):
+    """Who decides about the size of a job."""
+
+    size: int
+    policy: Callable[[Any], int | None] | None
+
+    @property
+    def lead(self) -> float:
+        """Seconds that the last growth took, from the request until its nodes had joined."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a requested growth is still outstanding."""
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+
+    def others_waiting(self) -> int:
+        """How many other jobs wait for nodes of the cluster."""
+
+    def grow(
+        self, to: int | None, least: int | None, wait: float, watch: Callable[[], None]
+    ) -> Decision:
+        """Request nodes, wait for them, and decide which join; `watch` may end the wait."""
+
+    def consult(self, job: Any) -> Decision:
+        """Consult the policy about the job and decide what to do."""
+
+    def cancel(self) -> None:
+        """Cancel a pending growth."""
+
+    def changed(
+        self,
+        new: Collection[int],
+        left: Collection[int],
+        parts: Mapping[str, float],
+        total: float,
+    ) -> None:
+        """Record a change that was made, with the seconds that it and its parts took."""
+
+    def lost(self, members: Collection[int]) -> None:
+        """Record the loss of members."""
+
+    def close(self, error: BaseException | None) -> None:
+        """End the job."""
 
 
 class RootDecisions:
@@ -36,6 +85,15 @@ class RootDecisions:
         self._cool_down = cool_down
         self._changed = -float("inf")
         self._growth: Growth | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.record.checkpoints
+
+    def close(self, error: BaseException | None) -> None:
+        """End the job and release its nodes."""
+        self.record.close(error)
 
     @property
     def pending(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,13 @@ def call(
     """
     client, raw = _lead(size, Path(meeting)) if rank == 0 else _follow(rank, Path(meeting))
     # mpi4py's own communicator may hold the GIL while it waits
-    comm = Communicator(raw, lambda: _raise_failure(client))
+    comm = Communicator(raw, lambda: client.watch(()))
     try:
         result = function(*args, **kwargs, comm=comm)
         comm.barrier()
         raw.Free()
     except Exception as error:
-        client.fail(_packed(error))
+        client.fail(packed(error))
         raise
     finally:
         client.leave()
@@ -97,13 +97,8 @@ def _no_watch() -> None:
     """Do nothing: the loss of another rank ends this process."""
 
 
-def _raise_failure(client: ControlClient) -> None:
-    """Raise another rank's exception, so that this rank does not wait for it."""
-    if client.failure is not None:
-        raise pickle.loads(b64decode(client.failure))
-
-
-def _packed(error: Exception) -> str:
+def packed(error: Exception) -> str:
+    """An exception as text for the control connection."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)
@@ -111,7 +106,7 @@ def _packed(error: Exception) -> str:
         data = pickle.dumps(PhaseError(f"{type(error).__name__}: {error}"))
     text = b64encode(data).decode()
     if len(text) > MESSAGE_BYTES // 2:  # too long for a line of the control connection
-        return _packed(PhaseError(f"{type(error).__name__}: {str(error)[:SHOWN]}"))
+        return packed(PhaseError(f"{type(error).__name__}: {str(error)[:SHOWN]}"))
     return text
 
 

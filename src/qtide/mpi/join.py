@@ -57,7 +57,7 @@ def connect(ports: Sequence[str], place: int, watch: Watch) -> Any:
 def split(comm: Any, ranks: Sequence[int], change: int, watch: Watch) -> Any:
     """Return a communicator of some ranks of `comm`; the other ranks do not take part."""
     if list(ranks) == [comm.Get_rank()]:
-        return library().MPI.COMM_SELF.Dup()
+        return library().alone
     group = comm.Get_group().Incl(list(ranks))
     return call(lambda: comm.Create_group(group, change % 2**15), watch)
 

@@ -62,7 +62,11 @@ class Library:
         """Whether a call in some thread never returns; MPI then cannot be finalised."""
         self.stuck = False
         """Whether no MPI call would return."""
+        self.closed = False
+        """Whether MPI makes no communicator any more: two calls that make one were given up."""
         self._begin()
+        self.alone = MPI.COMM_SELF.Dup()
+        """The communicator of a job with one rank."""
         self._own = MPI.COMM_SELF.Dup()
         self._never = self._own.Irecv(bytearray(1), 0)
 
@@ -74,6 +78,14 @@ class Library:
         """
         if not self.stuck:
             self._never.Test()
+
+    def create(self) -> None:
+        """Make a communicator, which MPI does only if it is not `closed`.
+
+        MPICH agrees on the number of a new communicator with one call at a time: if two that are
+        given up wait for their turn or have it, no other call gets it.
+        """
+        MPI.COMM_SELF.Dup().Free()
 
     def _begin(self) -> None:
         """Initialise via ctypes, which lets `PmiServer`'s thread run meanwhile; mpi4py does not."""
@@ -96,6 +108,7 @@ class Library:
             self._never.Cancel()
             self._never.Wait()
             self._own.Free()
+            self.alone.Free()
             self._c.MPI_Finalize()
             faulthandler.cancel_dump_traceback_later()
         self._pmi.answer_finalize()

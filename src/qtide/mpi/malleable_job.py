@@ -19,13 +19,13 @@ from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import JOIN, MESSAGE_BYTES, MemberClient, NodesLost
 from qtide.mpi.distributed import Distributed, Rows
 from qtide.mpi.launcher import Launcher
-from qtide.mpi.library import progress
+from qtide.mpi.library import library, progress
 from qtide.mpi.membership import MemberLeft, Membership, ReplicatedState
 from qtide.mpi.newcomer import command
 from qtide.mpi.sizing import Sizes
 
 if TYPE_CHECKING:
-    from qtide.mpi.decisions import RootDecisions
+    from qtide.mpi.decisions import Decisions
 
 Policy = Callable[["Job"], int | None]
 """Returns how many nodes the job should have now, or None to leave it unchanged."""
@@ -33,6 +33,10 @@ Policy = Callable[["Job"], int | None]
 START = Path.cwd()
 """The program's initial working directory; newcomers start there, even if it changes later."""
 OWN_FILES = (__file__, str(Path(__file__).with_name("communicator.py")))
+CLOSED = (
+    "qtide: nodes were lost while they joined, so MPI can join no others; the job goes on with "
+    "those that it has\n"
+)
 COOL_DOWN = 1.0
 """Seconds after a change of size during which the policy is not consulted."""
 RUNS = "QTIDE_RUNS"
@@ -84,11 +88,13 @@ class Job:
         self._resume = resume
         self._block = 0
         """How many `Job` blocks of the program come before this one."""
-        self._decisions: RootDecisions | None = None
+        self._decisions: Decisions | None = None
         """What the root decides; None on all other ranks."""
         self._arriving = ""
         self._recoveries = 0
         self._checkpoint: Checkpoint | None = None
+        self._closed = False
+        """Whether it was said that no others can join."""
 
     def __enter__(self) -> Job:
         before, Job._latest = Job._latest, self
@@ -128,6 +134,10 @@ class Job:
             return
         if self._block:
             client.get_ready()
+        self._join()
+
+    def _join(self) -> None:
+        """Wait for the order to join, and become a member."""
         self._arriving = self._membership.arrive()
         if self._arriving:  # those who were started with the root begin together with it
             self.comm.refuse(self._early_text)
@@ -166,19 +176,28 @@ class Job:
         record.server.asked = lambda member, _: record.server.send(
             [member], {"answer": 0, "states": Job._ended}
         )
-        if record.interrupted is not None:
-            self._checkpoint = record.interrupted
-            sys.stderr.write(f"qtide: goes on from what was saved in {self._checkpoint.path}\n")
-            self._restore(self._checkpoint)
+        self._go_on(record.interrupted)
         if launcher is not None and launcher.size > 1:
             record.founded(launcher.meet(record.server))
-            others = list(range(1, launcher.size))
-            ports = join.open_ports(len(others))
-            if not self._membership.grow(ports, others, ""):
-                raise NodesLost("a process of the job was lost while it began; start it again")
-            join.close_ports(ports)
-            self._decisions.size = launcher.size
+            self._begin_with(list(range(1, launcher.size)))
         record.prepare()
+
+    def _go_on(self, saved: Checkpoint | None) -> None:
+        """Go on from what an interrupted run has saved (root only)."""
+        if saved is None:
+            return
+        self._checkpoint = saved
+        sys.stderr.write(f"qtide: goes on from what was saved in {saved.path}\n")
+        self._restore(saved)
+
+    def _begin_with(self, others: list[int]) -> None:
+        """Let members join that begin together with the root."""
+        ports = join.open_ports(len(others))
+        if not self._membership.grow(ports, others, ""):
+            raise NodesLost("a process of the job was lost while it began; start it again")
+        join.close_ports(ports)
+        assert self._decisions is not None
+        self._decisions.size = 1 + len(others)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
@@ -191,7 +210,7 @@ class Job:
         finally:
             if self._decisions is not None:
                 self._decisions.cancel()
-                self._decisions.record.close(error)
+                self._decisions.close(error)
                 Job._ended.append(b64encode(pickle.dumps(self.state)).decode())
             elif kind is None or kind is MemberLeft:
                 self._membership.client.leave()
@@ -318,7 +337,7 @@ class Job:
         version = before.version + 1 if before else 1
         new = None
         if self._decisions is not None:
-            new = Checkpoint(self._decisions.record.checkpoints, version)
+            new = Checkpoint(self._decisions.checkpoints, version)
         checkpoint = self.comm.bcast(new)
         checkpoint.path.mkdir(parents=True, exist_ok=True)
         for name, array in self._membership.arrays.items():
@@ -375,6 +394,12 @@ class Job:
         """Add to the root's decision what its followers need."""
         if "new" not in decision:
             return decision
+        if library().closed:
+            self.cancel()
+            if not self._closed:
+                sys.stderr.write(CLOSED)
+            self._closed = True
+            return {}
         return decision | {"grow": join.open_ports(len(decision["new"])), "site": _site()}
 
     def _follow(self, decision: dict[str, Any]) -> None:

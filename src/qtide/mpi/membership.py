@@ -13,9 +13,17 @@ from typing import Any
 
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import CHANGE_LIMIT, ControlClient, ControlServer, MemberClient, NodesLost
+from qtide.mpi.control import (
+    CHANGE_LIMIT,
+    ControlClient,
+    ControlServer,
+    MemberClient,
+    NodesLost,
+    exit_now,
+)
 from qtide.mpi.distributed import Array, Distributed
 from qtide.mpi.library import library
+from qtide.mpi.watched import HANGS, MpiStuck
 
 Blocks = dict[str, Array]
 Shapes = dict[str, tuple[Any, ...]]
@@ -47,7 +55,7 @@ class Membership:
         self._change = 0
         self._site = ""
         """The program line at which the last growth took place."""
-        self.comm = Communicator(library().MPI.COMM_SELF.Dup())
+        self.comm = Communicator(library().alone)
         """One object through all changes of the members."""
 
     @property
@@ -130,6 +138,8 @@ class Membership:
         Messages of that change may still be on their way on the old one, and a later operation
         would take them for its own.
         """
+        if self.size == 1:
+            return False
         if not self._regroup(whole=True):
             raise NodesLost("a rank of the job is gone; call recover() to go on")
         return False
@@ -146,6 +156,10 @@ class Membership:
             self.server.send(members, {"regroup": self._change, "members": members})
         if whole and members != self.members:
             return False
+        if library().closed and len(members) > 1:
+            if self.server is None:
+                exit_now(1)  # the others go on without this one
+            raise MpiStuck(HANGS)
         ranks = [self.members.index(each) for each in members]
         raw, watch = self.comm.raw, self._watch_change(members)
         done, comm = self._agree(members, lambda: join.split(raw, ranks, self._change, watch))
@@ -186,7 +200,8 @@ class Membership:
         self._adopt(raw, after)
         for name, block in blocks.items():
             self.arrays[name].place(self.comm.rank, self.size, block)
-        before.Free()
+        if before != library().alone:
+            before.Free()
         return True
 
     def _agree(

@@ -34,6 +34,9 @@ TURN = 64
 """How many tests that move data to run before letting other processes on this machine run."""
 NAP_TURN = 20e-6
 """Seconds to sleep then: a process that sleeps regains its core sooner than one that yields."""
+GIVEN_UP: list[object] = []
+"""Tests whose waits were given up: MPI may still write to the buffers of their requests, so these
+are kept."""
 
 
 def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -> T:
@@ -43,7 +46,11 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
             return found
     since, nap, moves = time.perf_counter(), NAP_FIRST, 0
     while True:
-        watch()
+        try:
+            watch()
+        except BaseException:
+            GIVEN_UP.append(test)
+            raise
         used = time.thread_time()  # CPU time does not count while others have the core
         if done(found := test()):
             return found
@@ -75,6 +82,12 @@ GRACE = 4.0
 """Seconds to wait for an abandoned blocking call to return; its own limit is shorter."""
 
 
+HANGS = (
+    "MPI hangs, as nodes were lost while processes were being connected; start the program again: "
+    "it goes on from what was saved last"
+)
+
+
 class MpiStuck(QtideError):  # noqa: N818 - what happened
     """MPI hangs: no other MPI call would return either."""
 
@@ -97,10 +110,9 @@ def call(function: Callable[[], T], watch: Watch) -> T:
             library().abandoned = True
             if not _Call(library().progress).ended.wait(GRACE):
                 library().stuck = True
-                raise MpiStuck(
-                    "MPI hangs, as a node was lost while processes were being connected; start the "
-                    "program again: it goes on from what was saved last"
-                ) from None
+                raise MpiStuck(HANGS) from None
+            if not (library().closed or _Call(library().create).ended.wait(GRACE)):
+                library().closed = True
         raise
     if made.error is not None:
         raise made.error

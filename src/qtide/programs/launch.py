@@ -225,13 +225,14 @@ def launched(
     leader: Leader | None,
 ) -> tuple[list[str], dict[str, str]]:
     """The words and the environment that start an MPI program on all nodes of the leader."""
-    launcher = shlex.split(settings.launcher) or [_found(environment)]
+    named, *terms = shlex.split(settings.launcher) or [""]
+    launcher = [_found(named, environment), *terms]
     plain = {name: text for name, text in environment.items() if not name.startswith("SLURM_")}
     if Path(launcher[0]).name == "srun":
         conf = {"SLURM_CONF": environment["SLURM_CONF"]} if "SLURM_CONF" in environment else {}
         return _by_srun(launcher, words, command, leader), plain | conf
     ranks = ["-n", str(command.ranks)]
-    open_mpi = _is_open_mpi(launcher[0], plain.get("PATH", ""))
+    open_mpi = _is_open_mpi(launcher[0], tuple(plain.items()))
     if open_mpi:
         ranks += ["--bind-to", "none"]  # several nodes may be one computer, with fewer cores
         if leader is None or leader.on_one_computer:
@@ -289,28 +290,32 @@ def _by_srun(
     return [*launcher, *terms, "--overlap", "--kill-on-bad-exit=1", *words]
 
 
-def _found(environment: Mapping[str, str]) -> str:
-    """The installed launcher; the one beside this Python if there is no other."""
-    places = (environment.get("PATH", ""), str(Path(sys.executable).parent))
-    names = [(name, place) for place in places for name in ("mpiexec", "mpirun")]
-    for name, place in (*names, ("srun", places[0])):
-        if found := shutil.which(name, path=place):
-            return found
+def _found(named: str, environment: Mapping[str, str]) -> str:
+    """The launcher of that name, or any if none is named; the one beside this Python comes last."""
+    if os.sep in named:
+        return named
+    path = environment.get("PATH", "")
+    for place in (path, str(Path(sys.executable).parent)):
+        for name in [named] if named else ["mpiexec", "mpirun"]:
+            if found := shutil.which(name, path=place):
+                return found
+    if not named and (found := shutil.which("srun", path=path)):
+        return found
     raise CommandFailed(
-        f"there is no mpiexec on {socket.gethostname()}: install an MPI, load its module, or name "
-        "the launcher with launcher="
+        f"there is no launcher {named or 'mpiexec'} on {socket.gethostname()}: install an MPI, "
+        "load its module, or name another launcher with --launcher"
     )
 
 
 @lru_cache(maxsize=8)
-def _is_open_mpi(launcher: str, path: str) -> bool:
+def _is_open_mpi(launcher: str, environment: tuple[tuple[str, str], ...]) -> bool:
     try:
         done = subprocess.run(
             [launcher, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            env={"PATH": path},
+            env=dict(environment),  # it may find its own libraries only by what a module has set
             timeout=VERSION_LIMIT,
             check=False,
         )

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
     from qtide.core.job import CommandSettings
@@ -108,13 +108,23 @@ class Task(Unawaited, Generic[T_co]):
     """What it needs of each node; None for the program's default, usually a whole node."""
     most: int | None = None
     """If set, it may run on `nodes` to so many nodes, as many as pay for themselves."""
+    malleable: bool = False
+    """Whether the number of its nodes may change while it runs."""
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__qualname__", self.function))
 
-    def on(self, nodes: int, most: int | None = None, *, mpi: bool = False) -> Task[list[T_co]]:
+    @overload
+    def on(
+        self, nodes: int, most: int, *, malleable: Literal[True], mpi: bool = ...
+    ) -> Task[T_co]: ...
+    @overload
+    def on(self, nodes: int, most: int | None = None, *, mpi: bool = ...) -> Task[list[T_co]]: ...
+    def on(
+        self, nodes: int, most: int | None = None, *, mpi: bool = False, malleable: bool = False
+    ) -> Task[Any]:
         """Run the function on `nodes` nodes at the same time, or on `nodes` to `most`.
 
         Of a range, as many nodes are taken as pay for themselves, by how long the function took on
@@ -122,14 +132,22 @@ class Task(Unawaited, Generic[T_co]):
         Each call gets the keywords `rank` and `size` or, with `mpi`, `comm`, which has the
         operations of mpi4py's communicators. The result is the list of results by rank.
         With defaults, `rank: int = 0, size: int = 1`, a type checker accepts that too.
+
+        With `malleable`, the number of nodes may change while the task runs, and each call gets
+        the keyword `job`, a `qtide.malleable.Job`. The result is that of rank 0.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         if most is not None and most < nodes:
             raise ValueError(f"the task {self.name} cannot run on {nodes} to {most} nodes")
+        if malleable and most is None:
+            raise ValueError(
+                f"the malleable task {self.name} needs a range: on({nodes}, MOST, malleable=True)"
+            )
+        made = replace(self, nodes=nodes, mpi=mpi or malleable, most=most, malleable=malleable)
+        made._check_whole_nodes()
         self.use()
-        made = replace(self, nodes=nodes, mpi=mpi, most=most)
-        return created(made)  # type: ignore[arg-type]  # returns a list
+        return created(made)
 
     def within(self, seconds: float) -> Task[T_co]:
         """Return the same task, ended with TimedOut if it runs longer than `seconds`."""
@@ -144,7 +162,8 @@ class Task(Unawaited, Generic[T_co]):
 
     def result(self, results: list[Any]) -> Any:
         """The task's result, made of the results of its calls, by rank."""
-        return results if self.nodes > 1 or self.most is not None else results[0]
+        several = self.nodes > 1 or self.most is not None
+        return results if several and not self.malleable else results[0]
 
     def needs(
         self,
@@ -158,8 +177,22 @@ class Task(Unawaited, Generic[T_co]):
         It gets so many cores and GPUs of its own, and at most so much memory, such as `"16 GB"`.
         `kind` names a kind of nodes; alone, it means a whole node of that kind.
         """
+        made = replace(self, resources=Needs.of(cores, gpus, memory, kind))
+        made._check_whole_nodes()
         self.use()
-        return created(replace(self, resources=Needs.of(cores, gpus, memory, kind)))
+        return created(made)
+
+    def needs_of(self, default: Needs) -> Needs:
+        """What it needs of each node, where `default` is what a task needs that says nothing."""
+        if self.resources is None:
+            return Needs(kind=default.kind) if self.malleable else default
+        return self.resources
+
+    def _check_whole_nodes(self) -> None:
+        if self.malleable and self.resources is not None and not self.resources.whole:
+            raise ValueError(
+                f"the malleable task {self.name} takes whole nodes; its needs can only name a kind"
+            )
 
     def starting(self) -> bool:
         """Called when its nodes are ready; return whether it still has to run."""
@@ -228,7 +261,7 @@ class Classical(Unawaited):
         self.use()
         needs = Needs.of(cores, gpus, memory, kind)
         tasks = (
-            each if each.resources is not None else replace(each, resources=needs)
+            each if each.resources is not None else replace(each, resources=each.needs_of(needs))
             for each in self.tasks
         )
         return created(Classical(tuple(tasks)))

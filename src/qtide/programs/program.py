@@ -158,7 +158,7 @@ def _from_module(name: str) -> ModuleType:
         ) from None
     except QtideError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = "".join(f"\n  {line}" for line in own_lines(error))
         raise UsageError(
             f"the program {name} cannot be imported: {type(error).__name__}: {error}{lines}"

@@ -170,7 +170,7 @@ async def drive(
                 replay = Replay(world, performer, journal, job, told)
                 with ledger.span("run", "driver", spec.strategy):
                     try:
-                        await performer.open()
+                        await performer.begin()
                         return await replay.play(playing)
                     finally:
                         await performer.close()
@@ -277,7 +277,7 @@ class WarmUp(Static):
 def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
     """Rehearse a task on all nodes; only load an SPMD one, as its ranks may wait for each other."""
     terms: dict[str, Any] = {"nodes": nodes, "resources": task.resources}
-    if task.nodes > 1:
+    if task.nodes > 1 or task.malleable:
         return Task(load, (task.function,), **terms)
     called = (task.function, task.args, task.kwargs)
     return Task(rehearse, called, limit=task.limit, **terms)

@@ -100,10 +100,10 @@ class PretendedDevice(SimulatedDevice):
         """Create a worker that reports its work to the meter."""
         return PretendedWorker(self)
 
-    def occupy(self, ticket: str) -> SimulatedOccupation:
+    def occupy(self, ticket: str, alone: float) -> SimulatedOccupation:
         """Report that a task starts; keep no record, as a year of tasks would fill the memory."""
         self.begun.get(ticket.partition(":")[0], lambda: None)()
-        return SimulatedOccupation(ticket, self.world.now())
+        return SimulatedOccupation(ticket, self.world.now(), alone)
 
 
 class PretendedWorker(SimulatedWorker):

@@ -13,6 +13,17 @@ if TYPE_CHECKING:  # commands that only look at runs are faster without
     from qtide.backends.clusters.kind import Setting
     from qtide.core.job import CommandSettings
 
+KINDS = {
+    "str": str,
+    "bool": bool,
+    "int": int,
+    "int | None": int | None,
+    "float": int | float,
+    "list[str]": list,
+    "dict[str, Any]": dict,
+}
+"""What an entry of a description may be, by the type of its field."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -67,6 +78,15 @@ class Spec:
             known = {each.name for each in fields(Spec)}
             loose = {key: value for key, value in entries.items() if key not in known}
             own = {key: value for key, value in entries.items() if key in known}
+            for key, value in own.items():
+                _check_type(key, value)
             return Spec(**own | {"options": loose | own.get("options", {})})
         except (OSError, TypeError) as error:
             raise Damaged(f"{file} cannot be read as a run's description: {error}") from None
+
+
+def _check_type(key: str, value: Any) -> None:
+    """Refuse a value of another type than its field's: the file may be anybody's."""
+    kind = next(each.type for each in fields(Spec) if each.name == key)
+    if not isinstance(value, KINDS[str(kind)]):
+        raise TypeError(f"{key!r} cannot be {value!r}")

@@ -2,7 +2,7 @@
 
 It requests the nodes for the phase after a quantum phase before the expected end, early enough
 for the cluster to grant them. Over each gap it decides, node by node, whether to keep or release:
-whichever should cost less, idle nodes or lost time, as the user weighs them (`elastic_pool.py`).
+whichever should cost less, idle nodes or lost time, as the user weighs them (`trade.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from qtide.core.errors import UsageError
 from qtide.core.forecasts import Need, PhaseShape, Place
 from qtide.core.options import Option, number_from
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.strategies.elastic_pool import ElasticPool, Stage
+from qtide.strategies.elastic_pool import ElasticPool
 from qtide.strategies.strategy import Assignment, Strategy
+from qtide.strategies.trade import Stage
 
 SUPPOSED = 0.01
 """Minimum seconds of an assumed gap, so that nodes that are free to get back are released."""
@@ -100,14 +101,12 @@ class Elastic(Strategy):
         return self.options.weight
 
     async def open(self) -> None:
-        """Hold nothing yet; watch the demand of other jobs."""
-        for pool in self.pools.values():
-            pool.demand.watch(pool, pool.think_again)
+        """Hold nothing yet."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on as many nodes as pay for themselves."""
         with self._during():
-            if any(task.most is not None for task in phase.tasks):
+            if any(task.most is not None and not task.malleable for task in phase.tasks):
                 self._trim(phase)
             work = self.run_tasks(phase, key)
             now, remaining = self.site.world.now, self.forecast.tasks.remaining

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf, isfinite, isinf
-from typing import Any, NamedTuple, Protocol
+from math import inf, isfinite, isinf
+from typing import Any, Protocol
 
 from qtide.backends.clusters.cluster import Node
 from qtide.core.errors import QtideError
-from qtide.core.forecasts import Forecast
 from qtide.core.ledger import Ledger
 from qtide.core.world.world import Alarm, Future
+from qtide.strategies.malleable_task import MalleableTask, step_of
 from qtide.strategies.node_pool import NodePool
+from qtide.strategies.trade import NodeVerdict, Stage, Trade
 
 
 class Decisions:
@@ -43,191 +44,8 @@ class Decisions:
         self._ledger.note("asked ahead", "nodes", nodes=nodes, **basis)
 
 
-@dataclass(frozen=True)
-class NodeVerdict:
-    """Whether to keep a node idle over a gap, and the expected costs behind that decision."""
-
-    gap: float
-    idling: float
-    """Cost of keeping the node."""
-    returning: float
-    """Cost of releasing the node and requesting it again in time."""
-    missing: float
-    """Cost of running the next phases without it."""
-
-    @property
-    def keep(self) -> bool:
-        """Whether to keep the node."""
-        return self.idling <= self.returning and self.idling < self.missing
-
-
-class Stage(NamedTuple):
-    """An upcoming classical phase: seconds until it begins, its duration, and its tasks' durations.
-
-    The duration of a task that never ran is None.
-    """
-
-    gap: float
-    lasts: float
-    tasks: Sequence[float | None]
-
-
-class Advance(NamedTuple):
-    """Seconds by which to request nodes before they are needed, and what that costs on average."""
-
-    seconds: float
-    cost: float
-
-
-class Trade:
-    """Weighs a job's time against its node-seconds, or against what the site charges for them."""
-
-    def __init__(
-        self, time_weight: float, forecast: Forecast, most: int, charge: float = 1.0
-    ) -> None:
-        self._time = time_weight
-        self._node = (1 - time_weight) * charge
-        self._forecast = forecast
-        self._most = most
-        """Maximum number of nodes the job may hold."""
-        self._known: tuple[Sequence[float], Advance] | None = None
-        """Lead times, and when to request nodes by them."""
-
-    def over_a_gap(self, number: int, stages: Sequence[Stage], price: float = 0.0) -> NodeVerdict:
-        """Weigh whether the `number`-th node should idle until the phases that need it.
-
-        `price` is the number of seconds other jobs lose for each second the node idles. A kept node
-        may idle through phases that have no task for it, or be released later.
-        """
-        if not stages:
-            return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
-        rate = self._node + self._time * price
-        merits = [self._merit(number, each.tasks) for each in stages]
-        held = self.held_costs(number, stages, rate, merits)
-        first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
-        missing, again = 0.0, inf
-        for merit, each, cost in zip(merits, stages, held, strict=True):
-            again = min(again, missing + self._return(each.gap) + cost)  # requested again there
-            missing += merit
-        return NodeVerdict(stages[first].gap, rate * stages[0].gap + held[0], again, missing)
-
-    def held_costs(
-        self, number: int, stages: Sequence[Stage], rate: float, merits: Sequence[float]
-    ) -> list[float]:
-        """Cost, from the start of each phase on, of holding the `number`-th node at that start.
-
-        The cheaper of keeping it until the next phase and releasing it when the phase ends.
-        """
-        costs = [0.0] * len(stages)
-        for n in reversed(range(len(stages))):
-            end = stages[n].gap + stages[n].lasts
-            best, lost = inf, 0.0
-            if n + 1 < len(stages):
-                best = rate * max(0.0, stages[n + 1].gap - end) + costs[n + 1]
-            for m in range(n + 1, len(stages)):  # released, requested again at the m-th phase
-                best = min(best, lost + self._return(stages[m].gap - end) + costs[m])
-                lost += merits[m]
-            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
-            costs[n] = rate * unused + min(best, lost)
-        return costs
-
-    def patience(self, price: float = 0.0) -> float:
-        """Seconds to keep an overdue node: until idling costs as much as requesting it again.
-
-        The end of a quantum phase is known to the second, not to the millisecond.
-        """
-        lead = self._forecast.lead(1)
-        again = self._time * lead + self._node * self._forecast.turnaround()
-        rate = self._node + self._time * price
-        return lead if again >= lead * rate else again / rate
-
-    def nodes_for(
-        self,
-        tasks: Sequence[float | None],
-        held: int,
-        later: Sequence[Stage] = (),
-        *,
-        ahead: bool = False,
-    ) -> int:
-        """Number of nodes that pay for themselves; one per task if any task never ran.
-
-        With `ahead`, the nodes arrive when they are needed; otherwise the tasks wait for them.
-        What a node saves in the `later` phases by being held already counts in its favour.
-        """
-        most = min(self._most, len(tasks))
-        if not tasks or None in tasks:
-            return most
-        work, longest = sum(each or 0.0 for each in tasks), max(each or 0.0 for each in tasks)
-        lead = 0.0 if ahead else self._forecast.lead(1)
-        saved, costs = 0.0, []
-        for number in range(1, most + 1):
-            saved += self._saved_later(number, later) if number > held else 0.0
-            costs.append(self._cost(work, longest, number, held, lead) - saved)
-        return 1 + costs.index(min(costs))
-
-    def too_many(self, surplus: int, nodes: int, seconds: float) -> bool:
-        """Whether idle nodes for `seconds` cost more than to request the other `nodes` again."""
-        again = self._time * self._forecast.lead(nodes)
-        return self._node * surplus * seconds > again + self._node * self._forecast.turnaround()
-
-    def _saved_later(self, number: int, later: Sequence[Stage]) -> float:
-        """Cost saved later by holding the `number`-th node when the current phase ends."""
-        if not later:
-            return 0.0
-        verdict = self.over_a_gap(number, later)
-        return max(0.0, min(verdict.returning, verdict.missing) - verdict.idling)
-
-    def ahead(self) -> float:
-        """Best number of seconds to request nodes before they are needed.
-
-        This is the quantile of the observed lead times at the weight of time: requesting any
-        earlier would cost as much in idle nodes as it saves in the job's time.
-        """
-        return self._advance().seconds
-
-    def _advance(self) -> Advance:
-        """The best time to request nodes in advance; computed anew when the lead times change."""
-        leads = self._forecast.leads()
-        if self._known is None or self._known[0] is not leads:
-            weight = self._time / ((self._time + self._node) or 1.0)
-            seconds = leads[max(0, ceil(weight * len(leads)) - 1)]
-            self._known = (leads, Advance(seconds, self._asked_ahead(seconds, leads)))
-        return self._known[1]
-
-    def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
-        """Cost of a phase on `number` nodes; missing ones arrive after `lead` seconds."""
-        more = max(0, number - held)
-        if not held:
-            seconds = lead + max(longest, work / number)
-        else:
-            seconds = max(longest, (work + more * lead) / number)
-        return self._time * seconds + self._node * more * self._forecast.turnaround()
-
-    def _return(self, gap: float) -> float:
-        """Cost of releasing a node and requesting it again in time."""
-        seconds, cost = self._advance()
-        if gap < seconds:
-            cost = self._asked_ahead(gap, self._forecast.leads())
-        return cost + self._node * self._forecast.turnaround()
-
-    def _asked_ahead(self, ahead: float, leads: Sequence[float]) -> float:
-        """Mean cost, over `leads`, of late nodes (job time) and early nodes (idle node time)."""
-        late = sum([each - ahead for each in leads if each > ahead])
-        early = sum([ahead - each for each in leads if each < ahead])
-        return (self._time * late + self._node * early) / max(1, len(leads))
-
-    def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
-        """Cost to the phase if the other nodes did the work of the `number`-th node."""
-        if number > len(tasks):
-            return 0.0
-        if number == 1 or None in tasks:
-            return inf
-        known = [each or 0.0 for each in tasks]
-        work, longest = sum(known), max(known)
-        slower, faster = max(longest, work / (number - 1)), max(longest, work / number)
-        return self._time * (slower - faster)
-
-
+GROWTH_PATIENCE = 5.0
+"""Seconds that a request for a malleable task waits; requests of others count as more urgent."""
 UNKNOWN_USE = 10.0
 """Assumed seconds of use of a node when no task durations are known."""
 AGAIN = 1.0
@@ -255,6 +73,8 @@ class Fetch:
     """A node the pool decided to request that has not arrived yet."""
 
     early: bool
+    patience: float | None = None
+    """Seconds after which it is given up, if tasks go on without the node."""
     begun: bool = False
     withdrawn: bool = False
     """No longer needed, though the request may still be in the cluster's queue."""
@@ -278,7 +98,8 @@ class ElasticPool(NodePool):
         """Alarm for the next check whether to request nodes ahead."""
         self._pauses = (inf, 0.0)
         """From the last check: seconds until the next request seemed due, and seconds waited."""
-        self._fetches: set[Fetch] = set()
+        self._fetches: dict[Fetch, None] = {}
+        """In the order in which they were decided on."""
         self._kept: dict[Node, Alarm] = {}
         """For each kept node, the alarm that triggers the next decision about it."""
 
@@ -321,11 +142,11 @@ class ElasticPool(NodePool):
             if len(held) > 1 and surplus > 0 and self._trade.too_many(surplus, nodes, seconds):
                 self.release_if_idle(held[0])
 
-    def ensure(self, nodes: int, *, early: bool = False) -> None:
+    def ensure(self, nodes: int, *, early: bool = False, patience: float | None = None) -> None:
         """Request nodes until `nodes` are held or on their way."""
         for _ in range(min(nodes, self.most) - self.size - self.coming):
-            fetch = Fetch(early)
-            self._fetches.add(fetch)
+            fetch = Fetch(early, patience)
+            self._fetches[fetch] = None
             fetch.work = self.start(self._fetch(fetch))
             fetch.work.add_done_callback(partial(self._fetched, fetch))
 
@@ -340,9 +161,24 @@ class ElasticPool(NodePool):
         else:
             self._keep_or_release(node)
 
+    def worth(self, task: MalleableTask) -> int:
+        """As many nodes as pay for themselves; the fewest while other jobs wait for nodes."""
+        if self.cluster.others_waiting(self.job):
+            return task.least
+        sizes = range(task.least, max(task.least, min(task.wanted, self.most)) + 1)
+        seconds = self.forecast.tasks.by_size(step_of(task.task), sizes)
+        price = self.demand.price(self, self.cluster.size)
+        return self._trade.weights(price).best(task, seconds, sizes)
+
+    def wish(self, nodes: int) -> None:
+        """Request nodes that pay for themselves in malleable tasks."""
+        self.ensure(self.size + nodes, patience=GROWTH_PATIENCE)
+
     def think_again(self) -> None:
         """Decide again about kept nodes: another job has stalled and may need them more."""
-        if self._kept and not self._quiet:
+        if not self._kept:
+            self.demand.unwatch(self)
+        elif not self._quiet:
             for node in [each for each in self._kept if each in self.idle]:
                 self.on_idle(node)
 
@@ -438,29 +274,40 @@ class ElasticPool(NodePool):
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
         """Drop a finished request, and serve any task that still waits for nodes."""
-        self._fetches.discard(fetch)
+        self._fetches.pop(fetch, None)
         self.see_to_waiting()
 
     async def _fetch(self, fetch: Fetch) -> None:
         fetch.begun = True
         try:
-            allocation = await self.fetch(1)
+            terms = {} if fetch.patience is None else {"least": 0, "patience": fetch.patience}
+            allocation = await self.fetch(1, **terms)
         except QtideError as error:
             self.give_up(error)
             return
-        self._fetches.discard(fetch)
-        self.forecast.node_started(self.world.now() - allocation.granted)
+        self._fetches.pop(fetch, None)
+        if allocation.nodes:
+            self.forecast.node_started(self.world.now() - allocation.granted)
         self.join(allocation)
 
     def _withdraw(self) -> None:
-        """Withdraw requests made for waiting tasks if no task waits any more."""
-        for fetch in [each for each in self._fetches if not each.early]:
-            if fetch.work is not None and not self.wanted:
+        """Withdraw requests made for waiting tasks if no task waits any more.
+
+        Those stay in the queue whose node would be kept if it came now.
+        """
+        fetches = [each for each in self._fetches if not each.early and not each.withdrawn]
+        if not fetches or self.wanted:
+            return
+        stages, price = self._stages(), self.demand.price(self, self.cluster.size)
+        first = self.size + self.coming - len(fetches) + 1
+        for number, fetch in enumerate(fetches, first):
+            if fetch.work is not None and not self._trade.over_a_gap(number, stages, price).keep:
                 fetch.withdrawn = True
                 fetch.work.cancel()
 
     def _reconsider_after(self, seconds: float, node: Node) -> None:
-        """Decide again about a node after `seconds`."""
+        """Decide again about a node after `seconds`, or when another job needs it more."""
+        self.demand.watch(self, self.think_again)
         self._kept[node] = self.world.alarm(seconds, partial(self._reconsider, node))
 
     def _reconsider(self, node: Node) -> None:

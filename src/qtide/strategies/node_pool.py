@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
 from secrets import token_hex
@@ -13,12 +13,13 @@ from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
 from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast, Place
 from qtide.core.job import JobContext
-from qtide.core.resources import ROUNDING, WHOLE, Needs, nodes_filled
+from qtide.core.resources import ROUNDING, WHOLE, Needs
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
+from qtide.strategies.malleable_task import MalleableTask, MalleableTasks
 from qtide.strategies.site import Demand
 from qtide.strategies.task_batch import TaskBatches
-from qtide.strategies.task_queue import TaskPlace, TaskQueue, Waiting, may_join
+from qtide.strategies.task_queue import Load, TaskPlace, TaskQueue, Waiting, may_join
 
 TRIES = 4
 """Attempts per task; a task that loses a node in each of them is given up."""
@@ -54,11 +55,7 @@ class NodePool:
         """What its nodes have."""
         self.default_needs = needs
         """What a task needs that says nothing."""
-        self._whole_nodes = 0
-        """Number of whole nodes the unfinished tasks can use."""
-        self._whole_singles = 0
-        self._shares: Counter[float] = Counter()
-        """Parts of nodes that the unfinished tasks need: how many tasks need so much."""
+        self._unfinished = Load(self.kind, needs, most)
         self._unqueued = 0
         """Tasks of started phases that are not queued yet; idle nodes may be for them."""
         self.demand = Demand()
@@ -71,6 +68,8 @@ class NodePool:
         """Nodes without a task."""
         self._home: dict[Node, Allocation] = {}
         self._waiting = TaskQueue(self.kind)
+        self.malleable = MalleableTasks(self)
+        """Those of its tasks that can grow and shrink."""
         self._coming = 0
         self._regrouping = 0
         self._closed = False
@@ -86,16 +85,17 @@ class NodePool:
     @property
     def load(self) -> int:
         """Number of nodes the unfinished tasks can use."""
-        return self._whole_nodes + self._part_nodes
+        return self._unfinished.nodes
+
+    @property
+    def full_load(self) -> int:
+        """Number of nodes the unfinished tasks can use if the malleable ones grow."""
+        return self._unfinished.nodes + self._unfinished.growth
 
     @property
     def singles(self) -> int:
         """Number of nodes the unfinished tasks can use that need one node, or a part of one."""
-        return self._whole_singles + self._part_nodes
-
-    @property
-    def _part_nodes(self) -> int:
-        return nodes_filled(self._shares, self.most) if self._shares else 0
+        return self._unfinished.singles
 
     @property
     def size(self) -> int:
@@ -131,7 +131,7 @@ class NodePool:
             self._refuse_if_hopeless(phase.tasks[n])
         self.forecast.tasks.expect((phase.label, n) for n in chosen)
         for n in chosen:
-            self._count(phase.tasks[n], 1)
+            self._unfinished.count(phase.tasks[n], 1)
         self._unqueued += len(chosen)
         return self._run(phase, key, chosen)
 
@@ -192,6 +192,18 @@ class NodePool:
     def on_done(self) -> None:
         """Called when no unfinished task is left."""
 
+    def worth(self, task: MalleableTask) -> int:
+        """How many nodes a malleable task should have; by default, as many as it wants."""
+        return task.wanted
+
+    def wish(self, nodes: int) -> None:
+        """Called if malleable tasks should have more nodes than are held; by default nothing."""
+
+    def take_back(self, node: Node) -> None:
+        """Take back a node that a malleable task has left."""
+        if node in self._home:
+            self._offer(node)
+
     async def replace(self) -> None:
         """Request a node to replace a lost one."""
         try:
@@ -199,14 +211,14 @@ class NodePool:
         except QtideError as error:
             self.give_up(error)
 
-    async def fetch(self, nodes: int) -> Allocation:
-        """Request nodes from the cluster."""
+    async def fetch(self, nodes: int, **terms: Any) -> Allocation:
+        """Request nodes from the cluster; `terms` are fields of `NodeRequest`."""
         self._coming += nodes
         starving = self.starving
         if starving:
             self.on_starving()
         try:
-            allocation = await self.cluster.request(self.job, nodes)
+            allocation = await self.cluster.request(self.job, nodes, **terms)
         except BaseException:
             self._coming -= nodes
             self.see_to_waiting()  # a task may have counted on them
@@ -236,7 +248,7 @@ class NodePool:
 
     async def _task(self, task: Task[Any], key: str, place: Place) -> Any:
         used: list[TaskPlace] = []
-        needs = task.resources or self.default_needs
+        needs = task.needs_of(self.default_needs)
         joins = not self.world.is_virtual and may_join(task, needs)  # where it saves time
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
@@ -263,7 +275,7 @@ class NodePool:
         self, task: Task[Any], key: str, place: Place, used: list[TaskPlace], *, joins: bool
     ) -> Any:
         """Run a task once; the caller must offer the nodes in `used` again."""
-        needs = task.resources or self.default_needs
+        needs = task.needs_of(self.default_needs)
         waiting = Waiting(task, place, self.world.future(), needs, joins)
         used.extend(await self._take(waiting))
         if not used:
@@ -277,12 +289,9 @@ class NodePool:
                 self._queue_again(waiting.batch)
         key = f"{key}/{place[1]}"
         self.forecast.tasks.begin(place)
-        meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
-        gang = token_hex(8) if meets else ""
-        works = [Work(self.job, task, key, rank, gang, slot) for rank, (_, slot) in enumerate(used)]
         nodes = [node for node, _ in used]
         try:
-            results = await self._perform(nodes, works)
+            results = await self._perform(task, key, used)
         except TimedOut:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
@@ -304,24 +313,12 @@ class NodePool:
         """Fraction of a node that a task takes; its number of nodes if it takes whole ones."""
         if task.nodes > 1:
             return float(task.nodes)
-        return self.kind.share(task.resources or self.default_needs)
-
-    def _count(self, task: Task[Any], number: int) -> None:
-        """Count a task as unfinished (1), or as finished (-1)."""
-        needs = task.resources or self.default_needs
-        if task.nodes > 1 or needs.whole:
-            self._whole_nodes += number * task.nodes
-            self._whole_singles += number * (task.nodes == 1)
-            return
-        share = self.kind.share(needs)
-        self._shares[share] += number
-        if not self._shares[share]:
-            del self._shares[share]
+        return self.kind.share(task.needs_of(self.default_needs))
 
     def _end(self, task: Task[Any], place: tuple[str, int]) -> None:
         self.forecast.tasks.end(place)
-        self._count(task, -1)
-        if not self._whole_nodes and not self._shares:
+        self._unfinished.count(task, -1)
+        if not self._unfinished:
             self.on_done()
 
     def _offer_again(self, used: list[TaskPlace]) -> None:
@@ -338,19 +335,28 @@ class NodePool:
         if importing and self.job.preparation.seconds is not None:
             self.forecast.node_started(self.job.preparation.seconds)
 
-    async def _perform(self, nodes: list[Node], works: list[Work]) -> list[Any]:
-        if len(nodes) == 1:  # saves tasks in the world in the common case
-            return [await nodes[0].run(works[0])]
-        pairs = zip(nodes, works, strict=True)
-        return await self.world.all_of([node.run(work) for node, work in pairs])
+    async def _perform(self, task: Task[Any], key: str, used: list[TaskPlace]) -> list[Any]:
+        if task.malleable:  # it offers its nodes itself, except for the first
+            nodes = [node for node, _ in used]
+            del used[1:]
+            return [await self.malleable.run(Work(self.job, task, key), task, nodes)]
+        meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
+        gang = token_hex(8) if meets else ""
+        works = [Work(self.job, task, key, rank, gang, slot) for rank, (_, slot) in enumerate(used)]
+        if len(used) == 1:  # saves tasks in the world in the common case
+            return [await used[0].node.run(works[0])]
+        pairs = zip(used, works, strict=True)
+        return await self.world.all_of([place.node.run(work) for place, work in pairs])
 
     async def _take(self, waiting: Waiting) -> list[TaskPlace]:
         self._refuse_if_hopeless(waiting.task)
-        if self._waiting.add(waiting) or not waiting.is_part:  # else it waits behind its like
-            if waiting.is_part and (node := self._waiting.room_for(waiting)) is not None:
+        is_part = waiting.is_part
+        if self._waiting.add(waiting) or not is_part:  # else it waits behind its like
+            if is_part and (node := self._waiting.room_for(waiting)) is not None:
                 self._grant(waiting, [node])
             self._match()
         self.see_to_waiting()
+        self.malleable.share_out()
         if not self._unqueued and not self._waiting:
             for node in list(self.idle):  # no task needs these
                 self.on_idle(node)
@@ -375,8 +381,11 @@ class NodePool:
         One-node tasks regroup only if no node is coming either. Tasks further back do not regroup:
         they would request nodes they cannot use yet, competing with the first task's request.
         """
-        first = None if self._closed else self._waiting.first or self._waiting.oldest_part
-        if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
+        if self._closed or not self._waiting:
+            return
+        first = self._waiting.first or self._waiting.oldest_part
+        assert first is not None
+        if first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return
         for each in [first] if first.nodes > 1 else self._waiting.singles(self.most):
             if each.regroup is None or each.regroup.done():
@@ -411,6 +420,7 @@ class NodePool:
         self.idle.append(node)
         self._match()
         self.see_to_waiting()
+        self.malleable.share_out()
         if node in self.idle and (self._regrouping or self._gives_way):
             self.release_if_idle(node)
         elif node in self.idle and not self._waiting and not self._unqueued:
@@ -418,7 +428,7 @@ class NodePool:
 
     def _match(self) -> None:
         """Give idle nodes to waiting tasks; whole nodes and parts in the order of arrival."""
-        while self.idle:
+        while self.idle and self._waiting:
             first = self._waiting.first
             part = self._waiting.oldest_part if self._waiting.has_parts else None
             if part is not None and (first is None or part.arrived < first.arrived):
@@ -437,6 +447,11 @@ class NodePool:
             self._grant(each, [node])
 
     def _grant(self, waiting: Waiting, nodes: Sequence[Node]) -> None:
+        if waiting.granted.cancelled():  # what waits for it has not noticed yet
+            if not waiting.is_part:
+                self.idle.extendleft(nodes)
+            self._leave_queue(waiting)
+            return
         self._waiting.remove(waiting)
         if waiting.is_part:
             (node,) = nodes
@@ -482,6 +497,8 @@ class NodePool:
         self._waiting.forget(node)
         if node in self.idle:
             self.idle.remove(node)
+        if self.stands_still:
+            self.demand.stands_still(self)
 
     def _forgetting(self, node: Node) -> Callable[[Any], None]:
         """Callback for the loss of a node: replace it unless the pool released it itself."""
@@ -517,7 +534,7 @@ class NodePool:
     def _refuse_if_hopeless(self, task: Task[Any]) -> None:
         if task.nodes > min(self.most, self.cluster.size):
             raise self._hopeless(task.nodes)
-        needs = task.resources or self.default_needs
+        needs = task.needs_of(self.default_needs)
         if not needs.whole:
             self.kind.refuse_if_impossible(needs, f"the task {task.name}")
 

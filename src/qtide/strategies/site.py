@@ -26,15 +26,27 @@ class Demand:
     """Tracks the pools of all jobs, and notifies the others when one stands still."""
 
     def __init__(self) -> None:
-        self._pools: dict[Pool, Callable[[], None]] = {}
+        self._pools: dict[Pool, None] = {}
+        self._watching: dict[Pool, Callable[[], None]] = {}
+        self._standing: dict[Pool, None] = {}
+        """Pools that have said that they stand still; some may have gone on since."""
 
-    def watch(self, pool: Pool, changed: Callable[[], None] = lambda: None) -> None:
-        """Register a pool, and call `changed` when another job stands still."""
-        self._pools[pool] = changed
+    def register(self, pool: Pool) -> None:
+        """Count a pool as one that may hold nodes."""
+        self._pools[pool] = None
+
+    def watch(self, pool: Pool, changed: Callable[[], None]) -> None:
+        """Call `changed` when another job stands still, until `unwatch`."""
+        self._watching[pool] = changed
+
+    def unwatch(self, pool: Pool) -> None:
+        """End one `watch`."""
+        self._watching.pop(pool, None)
 
     def forget(self, pool: Pool) -> None:
         """Unregister a pool."""
-        self._pools.pop(pool, None)
+        for pools in (self._pools, self._watching, self._standing):
+            pools.pop(pool, None)
 
     def price(self, pool: Pool, size: int) -> float:
         """Seconds that other jobs lose for each second a pool keeps an idle node.
@@ -42,7 +54,12 @@ class Demand:
         A released node goes to one of them with the probability that a node of the cluster is held
         by a registered job; and each job standing still advances by one `size`-th of a second.
         """
-        standing = sum([each.stands_still for each in self._pools if each is not pool])
+        standing = 0
+        for each in [*self._standing]:
+            if not each.stands_still:
+                del self._standing[each]
+            elif each is not pool:
+                standing += 1
         if not standing:
             return 0.0
         ours = sum(each.size for each in self._pools)
@@ -50,7 +67,8 @@ class Demand:
 
     def stands_still(self, pool: Pool) -> None:
         """Notify the other pools that a job has begun to stand still."""
-        for other, changed in list(self._pools.items()):
+        self._standing[pool] = None
+        for other, changed in [*self._watching.items()]:
             if other is not pool:
                 changed()
 

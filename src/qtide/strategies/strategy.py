@@ -23,6 +23,7 @@ from qtide.core.resources import WHOLE, Needs
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.replay import CandidateChoice, asked
+from qtide.strategies.malleable_task import step_of
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.site import Site
 
@@ -123,11 +124,17 @@ class Strategy(ABC):
             pool.on_starving = partial(self._while_starving, pool)
             pool.on_fed = partial(self._fed, pool)
             pool.demand = self.site.demand_for(name)
-            pool.demand.watch(pool)
+            pool.demand.register(pool)
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
         self._begun: dict[str, Future[None]] = {}
         """For each payload with a patience, a future that is done once the QPU has begun."""
+
+    async def begin(self) -> None:
+        """Acquire what is held from the start, unless no node has what tasks need by default."""
+        who = "each task that says nothing itself"
+        self.pools[self._kind_for(self._needs, who)].kind.refuse_if_impossible(self._needs, who)
+        await self.open()
 
     @abstractmethod
     async def open(self) -> None:
@@ -160,12 +167,16 @@ class Strategy(ABC):
         most = min(task.most, self.pools[self.kind_of(task)].most)
         sizes = range(task.nodes, max(task.nodes, most) + 1)
         terms = self.time_weight, self.charge(self.kind_of(task))
-        nodes = self.forecast.tasks.best_size(task.name, sizes, *terms)
-        return replace(task, nodes=nodes)
+        tasks = self.forecast.tasks
+        if not task.malleable:
+            return replace(task, nodes=tasks.best_size(task.name, sizes, *terms))
+        if self.time_weight == 1 or len(tasks.by_size(step_of(task), sizes)) < 2:
+            return task
+        return replace(task, most=tasks.best_size(step_of(task), sizes, *terms))
 
     def _learn_sizes(self, phase: Classical) -> None:
         for n, task in enumerate(phase.tasks):
-            if task.most is not None:
+            if task.most is not None and not task.malleable:
                 seconds = self.forecast.tasks.last((phase.label, n))
                 self.forecast.tasks.learn_size(task.name, task.nodes, seconds)
 
@@ -200,11 +211,14 @@ class Strategy(ABC):
 
     def kind_of(self, task: Task[Any]) -> str:
         """The kind of nodes that a task needs; refuse one that the cluster does not have."""
-        kind = (task.resources or self._needs).kind or self.pool.kind.name
+        return self._kind_for(task.needs_of(self._needs), f"the task {task.name}")
+
+    def _kind_for(self, needs: Needs, who: str) -> str:
+        kind = needs.kind or self.pool.kind.name
         if kind not in self.pools:
             there = ", ".join(str(pool.kind) for pool in self.pools.values())
             raise NotEnoughNodes(
-                f"the task {task.name} needs a node of kind {kind!r}, but the cluster has: {there}"
+                f"{who} needs a node of kind {kind!r}, but the cluster has: {there}"
             )
         return kind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -14,7 +14,8 @@ from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
 from qtide.core.world.world import World
 from qtide.programs.calls import CallResult, run_calls
-from qtide.programs.phase import Task, TimeSpent
+from qtide.programs.command import CommandTask
+from qtide.programs.phase import Task, TaskAttempt, TimeSpent
 from qtide.strategies.task_queue import Waiting
 
 WORTHWHILE = 0.05
@@ -66,10 +67,10 @@ class BatchSizes:
         longest = max(self._seconds.get(name, WORTHWHILE) for name in {each.name for each in calls})
         return self.number(len(calls), longest)
 
-    def number(self, calls: int, seconds: float) -> int:
+    def number(self, calls: int, seconds: float, shortest: float = SHORTEST) -> int:
         """How many of so many calls to put into a batch: batches are neither short nor few."""
         fair = ceil(calls / (ROUNDS * self.nodes))
-        least, most = (int(each / max(seconds, 1e-6)) for each in (SHORTEST, WORTHWHILE))
+        least, most = (int(each / max(seconds, 1e-6)) for each in (shortest, WORTHWHILE))
         return max(1, min(MOST_CALLS, max(fair, least), most))
 
 
@@ -80,9 +81,10 @@ class TaskBatch(Task[Any]):
     tasks: Sequence[Task[Any]] = ()
 
     @staticmethod
-    def of(tasks: Sequence[Task[Any]]) -> TaskBatch:
-        """Create a batch."""
-        calls = [(each.function, each.args, dict(each.kwargs)) for each in tasks]
+    def of(tasks: Sequence[Task[Any]], attempts: Iterable[TaskAttempt]) -> TaskBatch:
+        """Create a batch; each task has an attempt of its own."""
+        pairs = zip(tasks, attempts, strict=True)
+        calls = [(task.function, task.args, task.keywords(each)) for task, each in pairs]
         return TaskBatch(run_calls, (None, calls, OVERDUE * WORTHWHILE), tasks=tasks)
 
     @property
@@ -118,8 +120,11 @@ class TaskBatches:
         if seconds is None:
             return []
         self._sizes.nodes = parts
+        # programs of one name may take very different times: none waits while a part is free
+        shortest = 0.0 if isinstance(first.task, CommandTask) else SHORTEST
+        most = self._sizes.number(len(queue) + 1, seconds, shortest)
         left, chosen = WORTHWHILE - seconds, []
-        for each in islice(queue, self._sizes.number(len(queue) + 1, seconds) - 1):
+        for each in islice(queue, most - 1):
             expected = self._expected(each)
             left -= WORTHWHILE if expected is None else expected
             if left < 0:
@@ -134,8 +139,10 @@ class TaskBatches:
         whole, each runs again, by itself.
         """
         ((node, part),) = first.granted.result()
-        batch = TaskBatch.of([first.task, *(each.task for each in first.batch)])
-        for each in (first, *first.batch):
+        everybody = (first, *first.batch)
+        works = [Work(self._job, each.task, f"{key}/{each.place[1]}") for each in everybody]
+        batch = TaskBatch.of([each.task for each in everybody], works)
+        for each in everybody:
             self._durations.begin(each.place)
         name = f"{key}/{first.place[1]} and {len(first.batch)} more"
         try:
@@ -146,7 +153,7 @@ class TaskBatches:
             raise BatchFailed(str(error)) from error
         own, *others = [
             self._outcome(each, result, node.name)
-            for each, result in zip((first, *first.batch), results, strict=False)
+            for each, result in zip(everybody, results, strict=False)
         ]
         for each, outcome in zip(first.batch, others, strict=False):
             each.end(*outcome)

@@ -12,13 +12,15 @@ from qtide.backends.clusters.cluster import Node
 from qtide.core.forecasts import Place
 from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, nodes_filled
 from qtide.core.world.world import Future
+from qtide.programs.command import CommandTask
 from qtide.programs.phase import Task
 
 
 def may_join(task: Task[Any], needs: Needs) -> bool:
     """Whether a task may run in a batch: nothing but the whole process can be limited or killed."""
-    plain = type(task) is Task and task.nodes == 1 and task.most is None and not task.mpi
-    return plain and task.limit is None and not needs.whole and needs.memory is None
+    plain = type(task) in (Task, CommandTask) and task.nodes == 1 and task.most is None
+    limited = task.limit is not None or needs.memory is not None
+    return plain and not task.mpi and not limited and not needs.whole
 
 
 class TaskPlace(NamedTuple):
@@ -48,6 +50,14 @@ class Waiting:
     """Number of tasks that were started in front of it, although they came later or are smaller."""
     regroup: Future[None] | None = None
     """Background work that requests all the nodes together."""
+    nodes: int = field(init=False)
+    """The number of nodes that it needs at once."""
+    is_part: bool = field(init=False)
+    """Whether it shares a node with other tasks."""
+
+    def __post_init__(self) -> None:
+        self.nodes = self.task.nodes
+        self.is_part = self.nodes == 1 and not self.needs.whole
 
     def end(self, result: Any, error: Exception | None) -> None:
         """End the wait of a task that ran in another one's batch, unless it was cancelled."""
@@ -65,15 +75,52 @@ class Waiting:
         done = self.granted.done() and not self.granted.cancelled()
         return done and self.granted.exception() is None
 
-    @property
-    def nodes(self) -> int:
-        """The number of nodes that it needs at once."""
-        return self.task.nodes
+
+class Load:
+    """What the unfinished tasks of a pool can use."""
+
+    def __init__(self, kind: NodeKind, default: Needs, most: int) -> None:
+        self._kind = kind
+        self._default = default
+        """What a task needs that says nothing."""
+        self._most = most
+        self._whole = self._whole_singles = 0
+        """Whole nodes, and those of them that are for tasks on one node."""
+        self._shares: Counter[float] = Counter()
+        """Parts of nodes: how many tasks need so much."""
+        self.growth = 0
+        """How many nodes the malleable tasks can use beside those that they begin on."""
+
+    def __bool__(self) -> bool:
+        return bool(self._whole or self._shares)
 
     @property
-    def is_part(self) -> bool:
-        """Whether it shares a node with other tasks."""
-        return self.nodes == 1 and not self.needs.whole
+    def nodes(self) -> int:
+        """Number of nodes that they can use."""
+        return self._whole + self._parts
+
+    @property
+    def singles(self) -> int:
+        """The same for tasks that need one node, or a part of one."""
+        return self._whole_singles + self._parts
+
+    @property
+    def _parts(self) -> int:
+        return nodes_filled(self._shares, self._most) if self._shares else 0
+
+    def count(self, task: Task[Any], number: int) -> None:
+        """Count a task as unfinished (1), or as finished (-1)."""
+        if task.malleable and task.most is not None:
+            self.growth += number * (task.most - task.nodes)
+        needs = task.needs_of(self._default)
+        if task.nodes > 1 or needs.whole:
+            self._whole += number * task.nodes
+            self._whole_singles += number * (task.nodes == 1)
+            return
+        share = self._kind.share(needs)
+        self._shares[share] += number
+        if not self._shares[share]:
+            del self._shares[share]
 
 
 PASSES = 64
@@ -99,7 +146,7 @@ class TaskQueue:
         """A shared node that takes no other task until it has room for this one."""
 
     def __bool__(self) -> bool:
-        return bool(self._whole) or self.has_parts
+        return bool(self._whole or (self._parts and any(self._parts.values())))
 
     def __contains__(self, waiting: Waiting) -> bool:
         return waiting in self._group(waiting)
@@ -107,12 +154,12 @@ class TaskQueue:
     @property
     def has_parts(self) -> bool:
         """Whether a task waits for a part of a node."""
-        return any(self._parts.values())
+        return bool(self._parts) and any(self._parts.values())
 
     @property
     def first(self) -> Waiting | None:
         """The task for whole nodes that is next in line."""
-        return next(iter(self._whole), None)
+        return next(iter(self._whole)) if self._whole else None
 
     @property
     def oldest_part(self) -> Waiting | None:

@@ -11,6 +11,9 @@ from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.strategy import KindsWork, Strategy
 
+PATIENCE = 5.0
+"""Seconds that a phase waits for nodes with which its malleable tasks can grow."""
+
 
 @dataclass(frozen=True)
 class WorkflowOptions:
@@ -46,7 +49,9 @@ class Workflow(Strategy):
 
     async def _step(self, pool: NodePool, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         try:
-            pool.join(await pool.cluster.request(self.job, min(pool.load, pool.most)))
+            needed, most = (min(each, pool.most) for each in (pool.load, pool.full_load))
+            terms = {} if needed == most else {"least": needed, "patience": PATIENCE}
+            pool.join(await pool.cluster.request(self.job, most, **terms))
             return await work
         finally:
             work.close()  # it has not begun if no nodes came

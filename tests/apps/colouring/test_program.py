@@ -105,7 +105,7 @@ def test_circuits_run_on_the_device_of_the_run(
 
 def test_circuits_need_a_device_that_takes_them(tmp_path: Path) -> None:
     outcome = run(tmp_path, "--clustered", "1,4,8", "--no-greedy", "--sets", "cut-circuits")
-    assert "--qpu gate, noisy-star or star takes" in str(outcome.error)
+    assert "--qpu gate, grid, noisy-star or star takes" in str(outcome.error)
 
 
 def test_a_step_that_finds_nothing_changes_nothing(

@@ -54,6 +54,23 @@ def crash(text: str) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def meet(folder: str, number: int) -> dict[str, Any]:
+    """Wait until so many tasks are in the folder at once, each in a process of its own."""
+    place, limit = Path(folder), time.monotonic() + 60
+    (place / str(os.getpid())).touch()
+    while len(list(place.iterdir())) < number and time.monotonic() < limit:
+        time.sleep(0.01)
+    return mine(0.0) | {"met": len(list(place.iterdir()))}
+
+
+def kill_parent_once(marker: str) -> str:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)  # it dies with its parent
+    return "survived"
+
+
 def die_once(marker: str) -> str:
     """Kill the agent the first time."""
     if os.path.exists(marker):  # noqa: PTH110 - imports nothing

@@ -252,6 +252,20 @@ def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None
     assert play(tmp_path, main, nodes=2) == ["survived", 1]
 
 
+def test_a_node_that_comes_as_its_task_is_cancelled_goes_to_the_next_one(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> tuple[bool, list[Any]]:
+        pool = NodePool(lab.world, lab.cluster, lab.job, most=1)
+        cancelled = lab.world.start(pool.run(classical(task(remote.add, 1)), "1"))
+        await lab.world.sleep(0.01)
+        cancelled.cancel()
+        pool.join(lab.allocation)  # before the cancelled task has had its turn
+        results = await pool.run(classical(task(remote.add, 2)), "2")
+        await pool.release_all()
+        return cancelled.cancelled(), results
+
+    assert play(tmp_path, main) == (True, [2])
+
+
 def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
     async def main(lab: Lab) -> None:
         pool = NodePool(lab.world, lab.cluster, lab.job, most=1)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from qtide import TimedOut, classical, task
+from qtide import TimedOut, classical, command, task
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeLost, NotEnoughNodes
 from qtide.core.ledger import Event, Interval
 from qtide.core.resources import NodeKind
 from qtide.programs.calls import Called, run_calls
 from qtide.programs.phase import Classical
+from qtide.strategies import task_batch
 from qtide.strategies.node_pool import NodePool
 from tests.backends.clusters import remote
 from tests.backends.clusters.test_local import Lab, gone, play
@@ -50,14 +51,16 @@ def packed(folder: Path, main: Callable[[Packed], Coroutine[Any, Any, Any]], nod
 
 def test_tasks_share_a_node_each_with_cores_and_gpus_of_its_own(tmp_path: Path) -> None:
     async def main(lab: Packed) -> list[Any]:
-        first = await lab.run(*(task(remote.mine, 0.3).needs(cores=2, gpus=1) for _ in range(4)))
+        place = tmp_path / "meeting"
+        place.mkdir()
+        meetings = [task(remote.meet, str(place), 4) for _ in range(4)]
+        first = await lab.run(*(each.needs(cores=2, gpus=1) for each in meetings))
         again = await lab.run(*(task(remote.mine, 0.0).needs(cores=2, gpus=1) for _ in range(4)))
         bare = await lab.run(task(remote.mine, 0.0).needs(cores=1))
         return [first, again, *bare]
 
     first, again, bare = packed(tmp_path, main)
-    starts, ends = [each["start"] for each in first], [each["end"] for each in first]
-    assert max(starts) < min(ends), "all four ran at once"
+    assert {each["met"] for each in first} == {4}, "all four ran at once"
     assert len({each["pid"] for each in first}) == 4
     assert sorted(each["CUDA_VISIBLE_DEVICES"] for each in first) == ["0", "1", "2", "3"]
     assert {each["ROCR_VISIBLE_DEVICES"] for each in first} == {"0", "1", "2", "3"}
@@ -170,6 +173,18 @@ def test_short_tasks_travel_in_batches_and_each_has_its_span(tmp_path: Path) -> 
     assert check([run, *spans], 2, 1, kind=NodeKind(cores=8, gpus=4), slack=1e-5) == []
 
 
+def test_so_do_short_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_batch, "WORTHWHILE", 60.0)  # short, even on a crowded machine
+
+    async def main(lab: Packed) -> tuple[list[Any], list[Event]]:
+        made = (command("sh", "-c", f"echo {n}").needs(cores=1) for n in range(70))
+        return await lab.run(*made), lab.pool.job.ledger.events
+
+    found, events = packed(tmp_path, main)
+    assert [each.output for each in found] == [f"{n}\n" for n in range(70)]
+    assert sum(each.get("what") == "busy" for each in events) < 60, "messages to the nodes"
+
+
 def test_a_task_that_fails_in_a_batch_says_where(tmp_path: Path) -> None:
     async def main(lab: Packed) -> None:
         await lab.run(*(task(remote.unless, n, 500).needs(cores=1) for n in range(100)))
@@ -218,6 +233,15 @@ def test_a_lost_node_of_several_that_were_granted_together_comes_back(tmp_path: 
         return lab.pool.size
 
     assert packed(tmp_path, main, nodes=2) == 2
+
+
+def test_a_killed_nursery_costs_its_tasks_one_attempt(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> int:
+        killer = task(remote.kill_parent_once, str(tmp_path / "marker")).needs(cores=1)
+        assert await lab.run(killer) == ["survived"]
+        return sum(each.what == "busy" for each in lab.pool.job.ledger.intervals())
+
+    assert packed(tmp_path, main) == 2
 
 
 def test_a_task_that_closes_its_pipes_is_killed(tmp_path: Path) -> None:

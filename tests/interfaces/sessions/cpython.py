@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.slurm.fixtures import apt
+
 VERSION = f"3.{sys.version_info.minor}"
 PACKAGE = f"libpython{VERSION}-testsuite"
 """Debian's package of CPython's tests."""
@@ -35,17 +37,17 @@ def executor_tests(folder: Path) -> Path:
 def _download(folder: Path) -> None:
     if shutil.which("apt-get") is None:
         pytest.fail(f"this Python has no test.test_concurrent_futures; install {PACKAGE}")
-    _call(folder, "apt-get", "download", PACKAGE, otherwise=["apt-get", "-qq", "update"])
+    if not _call(folder, "apt-get", "download", PACKAGE):  # a new machine has no lists of packages
+        apt("update")
+        _call(folder, "apt-get", "download", PACKAGE, needed=True)
     for archive in folder.glob(f"{PACKAGE}_*.deb"):
-        _call(folder, "dpkg-deb", "-x", archive.name, ".")
+        _call(folder, "dpkg-deb", "-x", archive.name, ".", needed=True)
 
 
-def _call(folder: Path, *words: str, otherwise: list[str] | None = None) -> None:
+def _call(folder: Path, *words: str, needed: bool = False) -> bool:
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    if done.returncode and otherwise is not None:  # a new machine has no lists of packages
-        _call(folder, *otherwise)
-        _call(folder, *words)
-    elif done.returncode:
+    if done.returncode and needed:
         pytest.fail(f"{' '.join(words)} failed: {done.stderr.strip()[-500:]}", pytrace=False)
+    return not done.returncode

@@ -11,7 +11,9 @@ import json
 import os
 import sys
 from _thread import get_ident
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +28,8 @@ from qtide.core.values import Packed, Unstorable, Values
 
 MPI_CALLER = "qtide.mpi.gang"
 """The module that calls a rank of an MPI task; loaded only when needed, as it requires mpi4py."""
+MALLEABLE_CALLER = "qtide.mpi.task_job"
+"""The module that calls a process of a malleable task, loaded in the same way."""
 
 
 class Imports:
@@ -120,10 +124,42 @@ def serve(tasks: BinaryIO, answers: BinaryIO) -> None:
         if "slot" in message[0]:
             part.occupy(**message[0]["slot"])
             imports.accept_environment()
-        header, body = _perform(*message)
+        if "told" in message[0]:  # the task that it was for has ended
+            continue
+        header, body = _perform(*message, partial(Channel, tasks, answers))
         header |= imports.take()
         sys.stdout.flush()  # the process may be killed next
         answers.write(frame(header, body))
+
+
+class Channel:
+    """What the task that runs and its driver tell each other."""
+
+    def __init__(self, tasks: BinaryIO, answers: BinaryIO, ticket: int) -> None:
+        self._tasks = tasks
+        self._answers = answers
+        self._ticket = ticket
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Tell the driver something."""
+        self._answers.write(frame({"said": self._ticket, "message": message}))
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Return what the driver has said since the last call."""
+        heard = []
+        while self._more() and (message := read(self._tasks)) is not None:
+            if message[0].get("told") == self._ticket:
+                heard.append(message[0]["message"])
+        return heard
+
+    def _more(self) -> bool:
+        """Whether there is something to read."""
+        pipe = self._tasks.fileno()
+        os.set_blocking(pipe, False)
+        try:
+            return bool(self._tasks.peek(1))  # type: ignore[attr-defined]  # it is buffered
+        finally:
+            os.set_blocking(pipe, True)
 
 
 class Part:
@@ -182,7 +218,9 @@ def prepare(path: list[str] | None = None, modules: list[str] | None = None) -> 
         sys.stdout.flush()
 
 
-def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
+def _perform(
+    header: Header, body: bytes, channel: Callable[[int], Channel]
+) -> tuple[Header, bytes]:
     """Run one task and return its answer, whether it succeeds or fails."""
     ticket = {"ticket": header["ticket"]}
     function = None
@@ -190,14 +228,11 @@ def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
     values = Values(Path(header["values"]))
     try:
         # before unpacking the function: its module may import mpi4py, which must not initialise MPI
-        mpi = import_module(MPI_CALLER) if header.get("mpi") else None
+        call = _mpi_caller(header, channel)
         function, args, kwargs = values.unpack(
             Packed(body, header["file"], tuple(header["buffers"]))
         )
-        if mpi is None:
-            result = function(*args, **kwargs)
-        else:
-            result = mpi.call(function, args, kwargs, **header["mpi"])
+        result = function(*args, **kwargs) if call is None else call(function, args, kwargs)
         packed = values.pack(result)
         return ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data
     except BaseException as error:
@@ -205,6 +240,16 @@ def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
 
         text, data = _failure(error, values)
         return ticket | {"error": text, "lines": own_lines(error) or definition(function)}, data
+
+
+def _mpi_caller(header: Header, channel: Callable[[int], Channel]) -> Callable[..., Any] | None:
+    """What calls a process of an MPI task; None for any other task."""
+    if terms := header.get("mpi"):
+        return partial(import_module(MPI_CALLER).call, **terms)
+    if terms := header.get("malleable"):
+        said = channel(header["ticket"])
+        return partial(import_module(MALLEABLE_CALLER).call, channel=said, **terms)
+    return None
 
 
 def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:

@@ -19,6 +19,7 @@ from qtide.backends.clusters.simulated import SimulatedCluster
 from qtide.backends.models.batch_queue import BatchQueue, Interrupted, Started
 from qtide.backends.models.site_model import SiteModel
 from qtide.backends.models.trace import Trace
+from qtide.core.job import JobContext
 from qtide.core.resources import NodeKind
 from qtide.core.world.virtual import VirtualWorld
 
@@ -99,6 +100,11 @@ class BatchCluster(SimulatedCluster):
         if not self.batch.queued and self.batch.free >= nodes:
             return self._latency
         return max(self._latency, self._waits.expected())
+
+    def others_waiting(self, job: JobContext) -> int:
+        """Number of requests in the batch system's queue that are not this job's."""
+        asking = [each.request for each in self._asking.values()]
+        return self.batch.queued - sum(each.job is job or not each.needed for each in asking)
 
     async def queue_up(self, request: NodeRequest) -> FifoAllocation:
         """Wait in the batch system's queue."""

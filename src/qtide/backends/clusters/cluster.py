@@ -51,6 +51,10 @@ class NodeTask(Protocol):
         """Whether the ranks get an MPI communicator."""
 
     @property
+    def malleable(self) -> bool:
+        """Whether the number of its nodes may change while it runs."""
+
+    @property
     def limit(self) -> float | None:
         """Maximum run time in seconds; None for no limit."""
 
@@ -60,6 +64,9 @@ class NodeTask(Protocol):
     def spent(self, result: Any) -> list[TimeSpent]:
         """The seconds of each call, if it stands for several that ran one after the other."""
 
+
+Message = Mapping[str, Any]
+"""What a task that runs and its driver tell each other, as JSON."""
 
 TRIES = 3
 """How often to request nodes before giving up on agents that do not start."""
@@ -77,11 +84,15 @@ class Work:
     """The name shared by all ranks of this attempt, by which they meet; empty in virtual time."""
     slot: NodePart | None = None
     """The part of the node that the task has; None for the whole node."""
+    member: Message | None = None
+    """What a process of a malleable task needs to know; None for any other task."""
+    hear: Callable[[Message], None] = lambda _: None
+    """Called with what the task says while it runs."""
 
     @property
     def mpi_rank(self) -> dict[str, Any] | None:
         """What an MPI rank needs to find the other ranks; None if this is not an MPI task."""
-        if not self.task.mpi:
+        if not self.task.mpi or self.member is not None:
             return None
         meeting = self.job.values.folder.absolute() / "mpi" / self.gang
         return {"rank": self.rank, "size": self.task.nodes, "meeting": str(meeting)}
@@ -126,6 +137,9 @@ class Host(Protocol):
     def interrupt(self, node: Node) -> None:
         """Stop whatever the node is doing, immediately."""
 
+    def tell(self, node: Node, ticket: int, message: Message) -> None:
+        """Tell a task that runs on the node something."""
+
     def end_task(self, node: Node, ticket: int) -> None:
         """End a task that has a part of the node, immediately, and nothing else there."""
 
@@ -137,6 +151,7 @@ class Host(Protocol):
 class Attempt:
     """A task that a node runs: the future of its answer, and what it had to import."""
 
+    work: Work
     answer: Future[Any]
     imported: Imported = NOTHING
 
@@ -176,7 +191,7 @@ class Node:
             await self._renew(work.job)
         if self._gone:
             raise NodeLost(f"node {self.name} {self._gone}")
-        ticket, attempt = next(Node._tickets), Attempt(self._world.future())
+        ticket, attempt = next(Node._tickets), Attempt(work, self._world.future())
         self._attempts[ticket] = attempt
         part = None if slot is None else (len(slot.cores), len(slot.gpus))
         counted = self._world.counted
@@ -213,12 +228,27 @@ class Node:
         name, limit = work.task.name, work.task.limit
         error = TimedOut(f"the task {name} ran for longer than its limit of {limit:g} s")
         error.add_note(f"in the task {name} on node {self.name}")
+        attempt.answer.set_exception(error)
         if work.slot is None:
-            self._interrupted = True
-            self._host.interrupt(self)
+            self.restart()
         else:
             self._host.end_task(self, ticket)
-        attempt.answer.set_exception(error)
+
+    def tell(self, work: Work, message: Message) -> None:
+        """Tell a task something, if it still runs here."""
+        for ticket, attempt in self._attempts.items():
+            if attempt.work is work:
+                self._host.tell(self, ticket, message)
+
+    def restart(self) -> None:
+        """Kill whatever runs on the node; it starts anew for its next task."""
+        if self._interrupted or self._gone:
+            return
+        self._interrupted = True
+        self._host.interrupt(self)
+        for attempt in self._attempts.values():
+            if not attempt.answer.done():
+                attempt.answer.set_exception(NodeLost(f"node {self.name} was restarted"))
 
     async def _renew(self, job: JobContext) -> None:
         """Restart an interrupted node; this is done lazily, as it may not be needed again."""
@@ -397,6 +427,10 @@ class Cluster(ABC):
     @abstractmethod
     def waits_seen(self) -> tuple[float, ...]:
         """Queue waits of recent requests, in seconds."""
+
+    def others_waiting(self, job: JobContext) -> int:
+        """Number of requests of others that wait for nodes, as far as it is known."""
+        return 0
 
     @abstractmethod
     def forget(self) -> None:

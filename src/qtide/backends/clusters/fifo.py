@@ -14,6 +14,7 @@ from qtide.backends.clusters.cluster import (
     Allocation,
     Cluster,
     CoAllocatable,
+    Message,
     Node,
     NodeRequest,
     Work,
@@ -108,6 +109,11 @@ class FifoCluster(Cluster):
         """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 
+    def others_waiting(self, job: JobContext) -> int:
+        """Number of requests of other jobs in the queue, without those that can do with nothing."""
+        requests = [each.request for each in self._queue]
+        return sum(each.job is not job and each.needed > 0 for each in requests)
+
     def forget(self) -> None:
         """Make `expected_wait` ignore the waits of earlier jobs."""
         self._waits.forget()
@@ -129,6 +135,9 @@ class FifoCluster(Cluster):
     @abstractmethod
     def interrupt(self, node: Node) -> None:
         """Stop whatever the node is doing, immediately."""
+
+    def tell(self, node: Node, ticket: int, message: Message) -> None:
+        """Tell a task that runs on the node something; here, nobody listens."""
 
     def end_task(self, node: Node, ticket: int) -> None:
         """End a task that has a part of the node; here, its answer will be rejected."""

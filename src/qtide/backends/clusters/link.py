@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.cluster import Node, Work
+from qtide.backends.clusters.cluster import Message, Node, Work
 from qtide.core.errors import NodeLost, NodeTaskFailed, noted
 from qtide.core.job import Imported, Preparation
 from qtide.core.log import Log
@@ -100,11 +100,16 @@ class Link:
             "file": packed.file,
             "buffers": packed.buffers,
             "mpi": work.mpi_rank,
+            "malleable": work.member,
         }
         if work.slot is not None:
             header["slot"] = work.slot.as_json()
         self._works[ticket] = work
         self.child.send(header, packed.data)
+
+    def tell(self, ticket: int, message: Message) -> None:
+        """Tell the task that the agent runs something."""
+        self.child.send({"told": ticket, "message": message})
 
     def end_task(self, ticket: int) -> None:
         """Kill the process of a task that has a part of the node."""
@@ -168,6 +173,9 @@ class Link:
                 self.node.lose(f"did not answer for {self._silence:g} s")
 
     def _answer(self, header: Header, body: bytes) -> None:
+        if "said" in header:  # the task runs on
+            self._works[header["said"]].hear(header["message"])
+            return
         work = self._works.pop(header["ticket"])
         if self.node is None:
             return

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from qtide.backends.clusters.cluster import Cluster, KindsCluster, Node, Work
+from qtide.backends.clusters.cluster import Cluster, KindsCluster, Message, Node, Work
 from qtide.backends.clusters.fifo import FifoCluster
 from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.link import (
@@ -103,6 +103,10 @@ class LocalCluster(FifoCluster):
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Send the task to the node's agent."""
         self._agents[node.name].send(ticket, work)
+
+    def tell(self, node: Node, ticket: int, message: Message) -> None:
+        """Tell a task that runs on the node something, through the node's agent."""
+        self._agents[node.name].tell(ticket, message)
 
     def interrupt(self, node: Node) -> None:
         """Kill the node's agent and everything it has started."""

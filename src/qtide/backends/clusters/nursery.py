@@ -146,16 +146,12 @@ class PartAgents:
                 kill_tree(agent.pid)
 
     def _start(self, key: Key, ticket: int) -> PartAgent:
-        nursery = self._nurseries.get(key[0])
-        if nursery is None:
-            nursery = self._nurseries[key[0]] = Nursery(key[0], self.terms)
         (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
         printed, printing = output_pipe()
         theirs = [tasks, answers, printing]
         try:
-            pid = nursery.fork(theirs, list(self._modules))
+            pid = self._fork(key[0], theirs)
         except OSError:
-            self._nurseries.pop(key[0], None)  # the next task gets a new one
             for each in (to_agent, from_agent, printed):
                 os.close(each)
             raise
@@ -171,6 +167,19 @@ class PartAgents:
         self._printing.register(printed, select.EPOLLIN)
         self._answering.register(from_agent, select.EPOLLIN)
         return agent
+
+    def _fork(self, cores: int, pipes: list[int]) -> int:
+        """Have an agent forked: by a new nursery if there is none, or if it has died."""
+        modules, known = list(self._modules), self._nurseries.get(cores)
+        if known is not None:
+            with suppress(OSError):
+                return known.fork(pipes, modules)
+        new = self._nurseries[cores] = Nursery(cores, self.terms)
+        try:
+            return new.fork(pipes, modules)
+        except OSError:
+            del self._nurseries[cores]  # the next task gets another one
+            raise
 
     def _pass_on(self) -> None:
         while True:

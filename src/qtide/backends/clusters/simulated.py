@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from qtide.backends.clusters.cluster import (
     Cluster,
     KindsCluster,
+    Message,
     Node,
     NodeRequest,
     Work,
@@ -23,6 +24,7 @@ from qtide.backends.clusters.cluster import (
 from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster
 from qtide.backends.clusters.kind import CHARGED, OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
+from qtide.backends.clusters.virtual_malleable import VirtualMalleableTasks
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.failures import Failures, Loss
 from qtide.backends.models.site_model import SUFFIX, Billing, Delays, SiteModel, read_site
@@ -181,8 +183,16 @@ class SimulatedCluster(FifoCluster):
         self._queue_wait = queue_wait
         """Seconds that a request waits in the queue, given the number of nodes held afterwards."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
+        self._agents: set[str] = set()
+        """Nodes with an agent that outlives a grant, with `keeps_agents`."""
+        self._starting = 0
+        """Nodes that are starting now."""
         self.seconds = seconds
         """Returns a task's duration, given its pretended seconds (None if it pretended nothing)."""
+        self._malleable = VirtualMalleableTasks(
+            world,
+            lambda work, pretended: self.seconds(work, pretended),  # noqa: PLW0108 - it may change
+        )
         self._unusable = unusable
         self._starts = 0
         self._dead: dict[str, Loss] = {}
@@ -200,17 +210,28 @@ class SimulatedCluster(FifoCluster):
         """Wait for the longest start delay; raise NodeUnusable for starts set to fail."""
         first = self._starts + 1
         self._starts += len(nodes)
-        delay = self._delays.start + max((self._cold(node, job) for node in nodes), default=0.0)
-        await self.world.sleep(delay)  # even if 0: others may make requests at the same moment
+        cold = max((self._cold(node, job) for node in nodes), default=0.0)
+        # even if there is no delay: others may make requests at the same moment
+        if self._delays.start_beside and (cold or not self.keeps_agents):
+            await self._start_beside_others(len(nodes), self._delays.start + cold)
+        else:
+            await self.world.sleep(self._delays.start + cold)
         for number, node in enumerate(nodes, first):
             if self._unusable(number):
                 raise NodeUnusable(f"the agent of node {node.name} did not start")
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Call the task; deliver its answer once its duration has passed."""
+        if work.member is not None:
+            self._malleable.send(node, ticket, work)
+            return
         result, error, pretended = _call(work, node.name)
         answered = partial(self._answered, node, ticket, result, error)
         self.world.alarm(self.seconds(work, pretended), answered)
+
+    def tell(self, node: Node, ticket: int, message: Message) -> None:
+        """Tell a malleable task something."""
+        self._malleable.tell(ticket, message)
 
     def interrupt(self, node: Node) -> None:
         """Do nothing: the task's answer comes too late and is rejected."""
@@ -275,13 +296,23 @@ class SimulatedCluster(FifoCluster):
         return await super().queue_up(replace(request, nodes=nodes))
 
     def _cold(self, node: Node, job: JobContext) -> float:
-        """Extra seconds for a job's first start on a node."""
+        """Extra seconds for a job's first start on a node, or for that of its agent."""
         if not self._delays.cold:
             return 0.0
-        warm = self._warm.setdefault(job.ledger, set())
+        warm = self._agents if self.keeps_agents else self._warm.setdefault(job.ledger, set())
         cold = node.name not in warm
         warm.add(node.name)
         return self._delays.cold if cold else 0.0
+
+    async def _start_beside_others(self, nodes: int, seconds: float) -> None:
+        """Start nodes, which takes the longer, the more nodes start at the same time."""
+        self._starting += nodes
+        try:
+            await self.world.sleep(0.0)  # until all that start at this moment are counted
+            others = self._starting - 1
+            await self.world.sleep(seconds + self._delays.start_beside * others)
+        finally:
+            self._starting -= nodes
 
     async def occupy(self, stranger: JobContext, nodes: int, seconds: float) -> None:
         """Let another user's job queue for nodes and hold them, without recording it."""

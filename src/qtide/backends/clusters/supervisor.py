@@ -107,7 +107,8 @@ class Supervisor:
 
     def _pass_on(self) -> None:
         while (answer := read(self._from_agent)) is not None:
-            self._output.end()
+            if "said" not in answer[0]:  # the task runs on
+                self._output.end()
             self._send(frame(*answer))
 
     def _listen(self) -> None:
@@ -118,7 +119,8 @@ class Supervisor:
             elif "end" in message[0]:
                 self._part_agents().end(message[0]["end"])
             elif message[0]:  # an empty header is a heartbeat
-                self._output.begin(message[0].get("ticket"))
+                if "told" not in message[0]:
+                    self._output.begin(message[0].get("ticket"))
                 with suppress(BrokenPipeError):
                     self._to_agent.write(frame(*message))
         self._abandon()

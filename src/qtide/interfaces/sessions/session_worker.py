@@ -131,7 +131,7 @@ class SessionWorker:
         lessons.teach(performer.forecast)
         with ledger.span("run", "driver", spec.strategy):
             try:
-                await performer.open()
+                await performer.begin()
                 self.ready.set_result(site)
                 await closed
             finally:

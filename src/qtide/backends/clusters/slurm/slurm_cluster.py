@@ -18,6 +18,7 @@ from qtide.backends.clusters.cluster import (
     Allocation,
     Cluster,
     CoAllocatable,
+    Message,
     Node,
     NodeRequest,
     Work,
@@ -27,7 +28,7 @@ from qtide.backends.clusters.pretend import SCALE
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
-from qtide.backends.clusters.slurm.queue import billing_weights, partition_kind
+from qtide.backends.clusters.slurm.queue import billing_weights, entries, partition_kind
 from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.backends.leases.qpu import Qpu
@@ -41,6 +42,10 @@ from qtide.core.world.world import Future, Signal, World
 
 BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
 """Seconds before a co-allocation is retried, unless the other resource is freed earlier."""
+
+
+QUEUE_PAUSE = 5.0
+"""Real seconds between two looks at the queue, for malleable tasks."""
 
 
 class SlurmCluster(Cluster):
@@ -64,6 +69,10 @@ class SlurmCluster(Cluster):
         self._requests = Requests(world, slurm, options.queue_limit)
         self._admitted: dict[CoAllocatable, SlurmSlots] = {}
         self._warden = Warden(slurm)
+        self._others_waiting = 0
+        self._look: Future[None] | None = None
+        """The last look at how many jobs of others wait."""
+        self._look_again = world.now()
 
     @staticmethod
     async def connect(
@@ -120,6 +129,20 @@ class SlurmCluster(Cluster):
         """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 
+    def others_waiting(self, job: JobContext) -> int:
+        """Number of pending jobs of others when the queue was looked at last."""
+        now = self.world.now()
+        if now >= self._look_again:
+            self._look_again = now + self.world.counted(QUEUE_PAUSE)
+            self._look = self.world.start(self._look_at_queue(job))
+        return self._others_waiting
+
+    async def _look_at_queue(self, job: JobContext) -> None:
+        mine = Driver.own().comment()
+        with suppress(SlurmFailed):
+            waiting = await entries(self._slurm, "--states=PENDING")
+            self._others_waiting = sum(each.comment != mine for each in waiting)
+
     def forget(self) -> None:
         """Make `expected_wait` ignore the waits of earlier jobs."""
         self._waits.forget()
@@ -133,6 +156,7 @@ class SlurmCluster(Cluster):
 
     async def close(self) -> None:
         """Release everything, including queued jobs that we never heard from."""
+        await self.world.cancel([] if self._look is None else [self._look])
         await self.world.settled([self.world.start(each.release()) for each in self._live])
         await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
@@ -328,6 +352,10 @@ class SlurmAllocation(Allocation):
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Send the task to the node's agent."""
         self._links[node.name].send(ticket, work)
+
+    def tell(self, node: Node, ticket: int, message: Message) -> None:
+        """Tell a task that runs on the node something, through the node's agent."""
+        self._links[node.name].tell(ticket, message)
 
     def interrupt(self, node: Node) -> None:
         """End the agent's step; the companion keeps the node."""
