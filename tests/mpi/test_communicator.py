@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
+import weakref
 from itertools import count
 from pathlib import Path
 
@@ -55,8 +56,16 @@ def test_a_wait_that_never_ends_is_watched() -> None:
     def watch() -> None:
         raise TimeoutError
 
+    class Receive:
+        def test(self) -> bool:
+            return False
+
+    request = Receive()
+    kept = weakref.ref(request)
     with pytest.raises(TimeoutError):
-        wait(lambda: False, watch)
+        wait(request.test, watch)
+    del request
+    assert kept() is not None  # MPI may still write to it
 
 
 def test_a_long_wait_leaves_its_core_to_others() -> None:

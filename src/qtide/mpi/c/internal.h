@@ -65,6 +65,12 @@ bool world_begun(void);
 const Launched *world_launcher(void);
 void world_progress(void);
 int world_lost_code(void);
+/* The communicator of this process alone, which is never freed. */
+MPI_Comm world_alone(void);
+/* Whether MPI makes no communicator any more, as two calls that join or split were given up. */
+bool world_closed(void);
+/* QTIDE_ERROR, with the sentence that the program has to be started again. */
+int world_hangs(void);
 /* MPI_SUCCESS, or the code of a loss when all other ranks know of it, too. */
 int world_alive(const Watch *watch);
 /* Test a request until it is done; an MPI error code. */

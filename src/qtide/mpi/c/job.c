@@ -79,6 +79,20 @@ static void record(const int *new, int new_count, const int *left, int left_coun
     free(parts.bytes);
 }
 
+/* How many of so many newcomers can join: none, once MPI makes no communicator any more. */
+static int takes_in(int newcomers)
+{
+    static bool told_so;
+    if (newcomers == 0 || !world_closed())
+        return newcomers;
+    if (!told_so)
+        fprintf(stderr, "qtide: nodes were lost while they joined, so MPI can join no others; the job goes on "
+                        "with those that it has\n");
+    told_so = true;
+    free(control_ask(ASK_LIMIT, "cancel", "%s", ""));
+    return 0;
+}
+
 /* Carry out what the root's helper has decided: `line` is its answer. */
 static int follow(char *line, const char *site)
 {
@@ -90,7 +104,7 @@ static int follow(char *line, const char *site)
         if (error != NULL) {
             fail(QTIDE_ERROR, "%s", error);
         } else {
-            head[0] = json_longs(line, "new", &terms);
+            head[0] = takes_in(json_longs(line, "new", &terms));
             head[1] = (int)json_long(line, "shrink", 0);
         }
         free(error);
@@ -260,9 +274,13 @@ static char *introduction(void)
 }
 
 /* Find out now whether MPI can join processes: MPICH 4.0 cannot over UCX, and MPICH 5.0 only where the
- * address of a process fits into a port's name. */
+ * address of a process fits into a port's name. Open MPI opens a port, but then needs a server. */
 static int can_join(void)
 {
+#ifdef OPEN_MPI
+    return fail(QTIDE_ERROR, "Open MPI cannot join processes that were started alone: build libqtide and "
+                             "the program with MPICH, or give qtide_init() at most 1 node");
+#endif
     char port[MPI_MAX_PORT_NAME], text[MPI_MAX_ERROR_STRING];
     int length = 0, code = PMPI_Open_port(MPI_INFO_NULL, port);
     if (code == MPI_SUCCESS)
@@ -340,9 +358,7 @@ int qtide_init(int least, int preferred, int most)
     unsetenv("QTIDE_JOIN");
     if (world_begin())
         return QTIDE_ERROR;
-    MPI_Comm self;
-    PMPI_Comm_dup(MPI_COMM_SELF, &self);
-    adopt(self, (int[]){0}, 1);
+    adopt(world_alone(), (int[]){0}, 1);
     const Launched *launched = world_launcher();
     int code;
     if (invitation != NULL) {
@@ -375,7 +391,7 @@ int qtide_finalize(void)
     if (!is_root())
         control_leave();
     job.active = false;
-    if (code == 0 && job.comm != MPI_COMM_NULL)
+    if (code == 0 && job.comm != world_alone())
         PMPI_Comm_free(&job.comm);
     if (is_root())
         control_finish();

@@ -51,7 +51,7 @@ typedef struct {
 /* Run one part of a join; the memory of one that fails is kept, as its thread may still use it. */
 static int joined(int (*function)(void *), Join *join, MPI_Comm *result, const Watch *watch)
 {
-    int code = world_call(function, join, watch);
+    int code = world_closed() ? QTIDE_LOST : world_call(function, join, watch);
     if (code)
         return code;
     *result = join->result;
@@ -175,7 +175,7 @@ int join_split(MPI_Comm comm, const int *ranks, int count, int tag, MPI_Comm *re
                const Watch *watch)
 {
     if (count == 1)
-        return PMPI_Comm_dup(MPI_COMM_SELF, result);
+        return *result = world_alone(), 0;
     MPI_Group all;
     Join *join = calloc(1, sizeof *join);
     join->comm = comm;

@@ -69,6 +69,13 @@ void adopt(MPI_Comm comm, const int *members, int size)
     job.watch = (Watch){copy, size, 0, 0};
 }
 
+/* Free the communicator before a change. */
+static void drop(MPI_Comm comm)
+{
+    if (comm != world_alone())
+        PMPI_Comm_free(&comm);
+}
+
 static Watch change_watch(const int *members, int size)
 {
     double limit = CHANGE_LIMIT + (double)arrays_bytes() / SLOWEST;
@@ -117,6 +124,11 @@ static int told_who_is_left(int **left)
  * abandoned: it cannot be freed. */
 static int separate(const int *left, int count)
 {
+    if (count > 1 && world_closed()) {
+        if (is_root())
+            return world_hangs();
+        _exit(1); /* the others go on without this one */
+    }
     int *ranks = malloc(sizeof(int) * (size_t)(count + 1)), used = 0;
     for (int i = 0; i < job.size; i++)
         for (int j = 0; j < count; j++)
@@ -136,9 +148,7 @@ static int separate(const int *left, int count)
 int regroup(void)
 {
     if (is_root() && control_gone()) { /* all others end with the helper */
-        MPI_Comm self;
-        PMPI_Comm_dup(MPI_COMM_SELF, &self);
-        adopt(self, (int[]){0}, 1);
+        adopt(world_alone(), (int[]){0}, 1);
         return 0;
     }
     int *left, count = told_who_is_left(&left);
@@ -153,6 +163,8 @@ int regroup(void)
  * on their way on the old one, and a later call would take them for its own. */
 static int renew(void)
 {
+    if (job.size == 1)
+        return 0;
     int *left, count = told_who_is_left(&left), all = job.size;
     if (count < 0)
         return control_gone() ? QTIDE_LOST : count;
@@ -226,7 +238,7 @@ static int finish_growth(MPI_Comm raw, int code, int old_size, const int *member
     settle(made, made ? raw : before, old_size, made ? size : old_size, rank);
     if (made) {
         adopt(raw, members, size);
-        PMPI_Comm_free(&before);
+        drop(before);
     }
     return made ? 1 : code == QTIDE_ERROR ? QTIDE_ERROR : 0;
 }
@@ -334,7 +346,7 @@ int shrink(int size)
         leave();
     if (made) {
         adopt(raw, members, size);
-        PMPI_Comm_free(&before);
+        drop(before);
     }
     free(members);
     free(ranks);

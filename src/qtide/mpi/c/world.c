@@ -24,11 +24,12 @@
 
 static struct {
     bool begun, ended, abandoned, stuck;
+    bool closed; /* whether MPI makes no communicator any more */
     bool launched;
     Launched launcher;
     int pmi;
     int lost_code;
-    MPI_Comm own;
+    MPI_Comm own, alone;
     MPI_Request never;
     char nothing;
 } world;
@@ -149,6 +150,7 @@ int world_begin(void)
     PMPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* joined ones inherit it */
     PMPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     PMPI_Comm_dup(MPI_COMM_SELF, &world.own);
+    PMPI_Comm_dup(MPI_COMM_SELF, &world.alone);
     PMPI_Irecv(&world.nothing, 1, MPI_BYTE, 0, 0, world.own, &world.never);
     int class;
     PMPI_Add_error_class(&class);
@@ -161,6 +163,8 @@ int world_begin(void)
 bool world_begun(void) { return world.begun && !world.ended; }
 const Launched *world_launcher(void) { return world.launched ? &world.launcher : NULL; }
 int world_lost_code(void) { return world.lost_code; }
+MPI_Comm world_alone(void) { return world.alone; }
+bool world_closed(void) { return world.closed; }
 
 static int finalize(void *unused)
 {
@@ -168,6 +172,7 @@ static int finalize(void *unused)
     PMPI_Cancel(&world.never);
     PMPI_Wait(&world.never, MPI_STATUS_IGNORE);
     PMPI_Comm_free(&world.own);
+    PMPI_Comm_free(&world.alone);
     return PMPI_Finalize();
 }
 
@@ -250,6 +255,25 @@ static int progress_once(void *unused)
     return 0;
 }
 
+/* MPICH agrees on the number of a new communicator with one call at a time: if two that are given up wait for
+ * their turn or have it, no other call gets it. */
+static int create_once(void *unused)
+{
+    MPI_Comm comm;
+    (void)unused;
+    return PMPI_Comm_dup(MPI_COMM_SELF, &comm) == MPI_SUCCESS ? PMPI_Comm_free(&comm) : MPI_ERR_OTHER;
+}
+
+/* Whether a function that should return at once does so beside a call that was abandoned. */
+static bool returns(int (*function)(void *))
+{
+    Call *call = started(function, NULL);
+    if (call == NULL || !ended_within(call, GRACE))
+        return false;
+    free(call);
+    return true;
+}
+
 int world_alive(const Watch *watch)
 {
     if (watch == NULL || control_watch(watch) == 0)
@@ -311,6 +335,12 @@ int world_wait(MPI_Request *request, MPI_Status *status, const Watch *watch)
     return world_until(test_one, &one, watch);
 }
 
+int world_hangs(void)
+{
+    return fail(QTIDE_ERROR, "MPI hangs, as nodes were lost while processes were being connected; start the "
+                             "program again: it goes on from what was saved last");
+}
+
 int world_call(int (*function)(void *), void *arg, const Watch *watch)
 {
     Call *call = started(function, arg);
@@ -323,14 +353,11 @@ int world_call(int (*function)(void *), void *arg, const Watch *watch)
             lost = 1;
     if (lost && !ended_within(call, GRACE)) {
         world.abandoned = true; /* its thread waits in MPI until the program ends */
-        Call *other = started(progress_once, NULL);
-        if (other == NULL || !ended_within(other, GRACE)) {
+        if (!returns(progress_once)) {
             world.stuck = true;
-            fail(QTIDE_ERROR, "MPI hangs, as a node was lost while processes were being connected; "
-                              "start the program again: it goes on from what was saved last");
-            return QTIDE_ERROR;
+            return world_hangs();
         }
-        free(other);
+        world.closed = world.closed || !returns(create_once);
         return QTIDE_LOST;
     }
     int result = call->result;
