@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import signal
@@ -80,6 +81,8 @@ ESCAPES: dict[str, Callable[[Path], object]] = {
     "open a process": lambda _: bare("pidfd_open", os.getppid(), 0),
     "signal by a file": lambda _: bare("pidfd_send_signal", 0, signal.SIGUSR1, 0, 0),
     "take a file": lambda _: bare("pidfd_getfd", 0, 0, 0),
+    "own a pipe as the parent": lambda _: fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid()),
+    "choose the owner's signal": lambda _: fcntl.fcntl(0, fcntl.F_SETSIG, signal.SIGKILL),
     "limit the parent": lambda _: bare("prlimit64", os.getppid(), 7, 0, 0),
 }
 
@@ -99,6 +102,7 @@ def test_what_reading_needs_is_allowed() -> None:
     def work() -> None:
         import colorsys  # noqa: F401 - imported nowhere else
 
+        assert not os.get_inheritable(os.dup(0))
         thread = threading.Thread(target=sum, args=([1, 2],))
         thread.start()
         thread.join()

@@ -14,6 +14,7 @@ import platform
 import resource
 import struct
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +32,7 @@ ALLOWED = {
         "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13,
         "rt_sigprocmask": 14, "rt_sigreturn": 15, "pread64": 17, "readv": 19, "writev": 20,
         "access": 21, "select": 23, "sched_yield": 24, "mremap": 25, "madvise": 28, "dup": 32,
-        "nanosleep": 35, "getpid": 39, "exit": 60, "uname": 63, "fcntl": 72, "getdents": 78,
+        "nanosleep": 35, "getpid": 39, "exit": 60, "uname": 63, "getdents": 78,
         "getcwd": 79, "readlink": 89, "gettimeofday": 96, "getrlimit": 97, "getrusage": 98,
         "sysinfo": 99, "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107,
         "getegid": 108, "getppid": 110, "sigaltstack": 131, "arch_prctl": 158, "gettid": 186,
@@ -42,7 +43,7 @@ ALLOWED = {
         "getrandom": 318, "membarrier": 324, "statx": 332, "rseq": 334, "faccessat2": 439,
     },
     "aarch64": {
-        "getcwd": 17, "dup": 23, "fcntl": 25, "faccessat": 48, "close": 57, "getdents64": 61,
+        "getcwd": 17, "dup": 23, "faccessat": 48, "close": 57, "getdents64": 61,
         "lseek": 62, "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67,
         "pselect6": 72, "ppoll": 73, "readlinkat": 78, "newfstatat": 79, "fstat": 80, "exit": 93,
         "exit_group": 94, "set_tid_address": 96, "futex": 98, "set_robust_list": 99,
@@ -65,8 +66,15 @@ CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE_THREAD = 0x10000
 CLONE3 = 435
 """Fails with ENOSYS, as a filter cannot see its flags; the C library falls back to clone."""
-PRLIMIT = {"x86_64": 302, "aarch64": 261}
-"""Allowed only for the process itself."""
+ONE_OF = {
+    "x86_64": [(302, 0, (0,)), (72, 1, (0, 1, 2, 3, 4, 1030))],
+    "aarch64": [(261, 0, (0,)), (25, 1, (0, 1, 2, 3, 4, 1030))],
+}
+"""prlimit64 and fcntl, each with the index of an argument and its allowed values.
+
+A limit may be changed of the process itself only. An open file may be duplicated, and its flags
+read and set; but no process can be named as its owner (F_SETOWN), which the kernel would signal.
+"""
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """Landlock's system calls, the same on every processor (linux/landlock.h)."""
@@ -135,11 +143,18 @@ def _filter(machine: str) -> bytes:
     for number, argument in OPENING[machine]:
         code += _if_call(number, argument, _instruction(ANY_BIT, WRITING, 1, 0), allow, refusal)
     code += _if_call(CLONE[machine], 0, _instruction(ANY_BIT, CLONE_THREAD, 0, 1), allow, refusal)
-    code += _if_call(PRLIMIT[machine], 0, _instruction(EQUAL, 0, 0, 1), allow, refusal)
-    numbers = ALLOWED[machine].values()
-    for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
-        code.append(_instruction(EQUAL, number, left, 0))
-    return b"".join([*code, refusal, allow])
+    for number, argument, values in ONE_OF[machine]:
+        tests = _any_of(values)
+        load = _instruction(LOAD, ARGUMENTS_AT + 8 * argument)
+        code.append(_instruction(EQUAL, number, 0, len(tests) + 3))
+        code += [load, *tests, refusal, allow]
+    return b"".join([*code, *_any_of(ALLOWED[machine].values()), refusal, allow])
+
+
+def _any_of(values: Collection[int]) -> list[bytes]:
+    """Tests that jump to the second instruction behind them if one holds, else to the first."""
+    lefts = range(len(values), 0, -1)
+    return [_instruction(EQUAL, value, left, 0) for left, value in zip(lefts, values, strict=True)]
 
 
 def _if_call(number: int, argument: int, test: bytes, allow: bytes, refuse: bytes) -> list[bytes]:

@@ -25,7 +25,7 @@ CHANGES = {
 HINDRANCES = {
     "starting": "the device is starting; tasks begin when it is up",
     "down": "the device is down; tasks begin when it is back",
-    "maintenance": "an operator has drained the device; tasks begin when it is resumed",
+    "maintenance": "the device is drained or in maintenance; tasks begin when that is over",
     "calibration": "the device is being calibrated; tasks begin when that is over",
     "quota": "the quota is used up; the task waits for room in it, or for the next day (UTC)",
 }
@@ -62,7 +62,8 @@ def _routed(task: ServiceTask) -> str:
     rest = f"; {' or '.join(others)} would do as well" if others else "; no other would do"
     known = task.route.options[task.device].fidelity
     fidelity = "" if known is None else f", at an expected fidelity of {known:.3f}"
-    again = f" (it moved {task.moves} times)" if task.moves else ""
+    moved = "once" if task.moves == 1 else f"{task.moves} times"
+    again = f" (it moved {moved})" if task.moves else ""
     return f"of any:{task.route.kind}, it should end first on {task.device}{fidelity}{rest}{again}"
 
 
@@ -85,7 +86,8 @@ def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any])
         found.append(f"it gave way to another task after {done}; what it measured is kept")
     if running:
         found.append(f"the device is busy for about {running:.3g} s with what is on it")
-    found.append(f"{ahead} tasks are before it, of about {seconds:.3g} s together")
+    tasks = "1 task is" if ahead == 1 else f"{ahead} tasks are"
+    found.append(f"{tasks} before it, of about {seconds:.3g} s together")
     found.append(f"the policy is {policy}: {rule}")
     if facts["seconds_promised"]:
         found.append(f"{facts['seconds_promised']:.3g} s of them have a promised start")

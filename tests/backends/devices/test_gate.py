@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Gate, Parameter, Qubit
+from qiskit.circuit.library.standard_gates import get_standard_gate_name_mapping
 
 from qtide.backends.devices.gate import GateDevice, gate, star
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
@@ -265,3 +266,20 @@ def test_every_gate_it_names_is_run(name: str) -> None:
     circuit.measure(0, 0)
     (shots,) = run(gate(3), circuit, 20)
     assert len(shots) == 20
+
+
+def test_a_noisy_device_emulates_every_gate_that_it_offers() -> None:
+    device, known = gate(qubits=2, noisy=True), get_standard_gate_name_mapping()
+    batch = []
+    for name in device.properties()["gates"]:
+        circuit = QuantumCircuit(2, 2)
+        each = known[name]
+        circuit.append(type(each)(*[0.3] * len(each.params)), range(each.num_qubits))
+        circuit.measure([0, 1], [0, 1])
+        batch.append(circuit)
+    assert len(run(device, batch, shots=10)) == len(batch) > 20
+    rotation = QuantumCircuit(2, 1)
+    rotation.crz(0.3, 0, 1)
+    rotation.measure(1, 0)
+    with pytest.raises(PayloadRefused, match="the device has no 'crz'"):
+        device.check([rotation])

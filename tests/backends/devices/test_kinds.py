@@ -7,7 +7,7 @@ from qtide.backends.devices.device import make
 from qtide.backends.payloads.payload import Burst, PayloadRefused
 from qtide.core.errors import UsageError
 
-EMULATED = ["annealer", "atoms", "burst", "gate", "noisy-star", "star"]
+EMULATED = ["annealer", "atoms", "burst", "gate", "grid", "noisy-star", "star"]
 
 
 @pytest.mark.parametrize("kind", EMULATED)
@@ -45,6 +45,9 @@ def test_every_device_refuses_what_is_no_payload(kind: str) -> None:
         ("gate", {"connections": [[0, 9]]}, r"a pair of the qubits 0 to 4, not \[0, 9\]"),
         ("gate", {"connections": [[1, 1]]}, r"a pair of the qubits 0 to 4, not \[1, 1\]"),
         ("gate", {"connections": ["ab"]}, "a pair of the qubits 0 to 4, not 'ab'"),
+        ("grid", {"rows": 0}, "a grid has 2 to 100 qubits, not 0 times 5"),
+        ("grid", {"noise": 30.0}, "the noise is above 0 and below 29"),
+        ("grid", {"crosstalk": -1.0}, "the crosstalk is 0 or more"),
         ("iqm", {}, "needs the option 'url'"),
     ],
 )

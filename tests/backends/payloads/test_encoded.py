@@ -105,7 +105,7 @@ def test_hostile_json_is_refused(form: str, data: bytes, sentence: str) -> None:
         ([QuantumCircuit(1), "x"], "circuit 1: a QuantumCircuit is expected, not str"),
         (["OPENQASM 3.0;", 7], "circuit 1: a text is expected, not 7"),
         (3.5, "no format for a payload of type float"),
-        ([], "no format for a payload of type list"),
+        ([], "no format for a payload of an empty list"),
     ],
 )
 def test_what_cannot_travel_is_not_packed(payload: Any, sentence: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qtide.service.device.served_device import ENOUGH, FIRST, SAFETY, DurationEstimate
+from qtide.service.device.estimates import ENOUGH, FIRST, SAFETY, DurationEstimate
 from qtide.service.task import CHEAP_QUBITS, Extent
 
 SMALL, LARGE = Extent.of(500, 100, 2, 1), Extent.of(400_000, 100, 2, 1)

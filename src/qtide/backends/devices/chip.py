@@ -30,6 +30,9 @@ TWO = {
     "cu": (2, 4),
 }
 
+NOISELESS = ("crx", "cry", "crz", "cu")
+"""Gates of `TWO` that the emulator does not have if there is noise."""
+
 THREE = {"ccx": (3, 0), "ccz": (3, 0), "cswap": (3, 0)}
 
 ALWAYS = {"id": (1, 0), "reset": (1, 0), "measure": (1, 0)}

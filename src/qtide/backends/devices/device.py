@@ -9,12 +9,13 @@ import sys
 import time
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from types import UnionType
@@ -82,6 +83,17 @@ class Device(ABC):
     def fidelity(self, payload: Any) -> float | None:
         """Expected fidelity of a payload's circuits, on average; None if it cannot tell."""
         return None
+
+    def width(self, payload: Any) -> int | None:
+        """The qubits that a payload takes if it runs beside others; None if it cannot."""
+        return None
+
+    def beside(self, payloads: Sequence[Any]) -> list[Device]:
+        """For each of some payloads, a device of its own: the part that it gets of this one.
+
+        For devices whose properties have `divisible`, the number of qubits that may be divided.
+        """
+        raise DeviceFailed(f"the {self.name} runs one payload at a time")
 
     def pieces(
         self, payload: Any, shots: int, seed: int, chunk: float, done: int
@@ -361,17 +373,31 @@ def _occupations(lines: list[str], last_sign: float) -> list[Occupation]:
         kind, *words = line.split(" ")
         try:
             if kind == "began":
-                ticket, wall, clock = words
-                current = ticket, float(wall), float(clock)
+                tickets, wall, clock = words
+                current = tickets, float(wall), float(clock)
             elif current is not None:
                 seconds = max(0.0, float(words[0]) - current[2])
-                found.append(Occupation(*current[:2], seconds, kind == "ended"))
+                found += _divided(*current[:2], seconds, finished=kind == "ended")
                 current = None
         except (ValueError, IndexError):
             break
     if current is not None:
-        found.append(Occupation(*current[:2], max(0.0, last_sign - current[1]), finished=False))
+        found += _divided(*current[:2], max(0.0, last_sign - current[1]), finished=False)
     return found
+
+
+def _divided(tickets: str, began: float, seconds: float, *, finished: bool) -> list[Occupation]:
+    """Divide an occupation among the tasks that ran at the same time: `TICKET*PART+TICKET*PART`."""
+    names, parts = zip(*(each.partition("*")[::2] for each in tickets.split("+")), strict=True)
+    periods = divided(began, seconds, [float(part or 1.0) for part in parts])
+    return [Occupation(name, *each, finished) for name, each in zip(names, periods, strict=True)]
+
+
+def divided(began: float, seconds: float, parts: Sequence[float]) -> list[tuple[float, float]]:
+    """A period in successive parts, each with its begin and its seconds, which add up exactly."""
+    ends = [seconds * sum(parts[: place + 1]) for place in range(len(parts) - 1)]
+    # seconds since the begin: those of the clock are too large to be subtracted exactly
+    return [(began + first, last - first) for first, last in pairwise([0.0, *ends, seconds])]
 
 
 class Process:

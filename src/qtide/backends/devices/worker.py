@@ -23,6 +23,7 @@ from qtide.backends.devices.device import (
     Device,
     DeviceAway,
     OccupationLog,
+    divided,
     make,
     needed_packages,
 )
@@ -103,7 +104,8 @@ class Worker:
         """Replies to send once the device has begun its next order or has none."""
         self._orders: deque[Order] = deque()
         self._changed = threading.Condition()
-        self._current: Order | None = None
+        self._current: list[Order] = []
+        """The orders on the device, which run at the same time."""
 
     def serve(self, orders: BinaryIO) -> None:
         """Serve orders until the other end is gone."""
@@ -111,8 +113,7 @@ class Worker:
         threading.Thread(target=self._send, daemon=True).start()
         self._outgoing.put([({"ready": self._device.properties()}, b"")])
         while True:
-            reply = self._perform(self._next())
-            self._unsent.append(reply)
+            self._perform(self._next())
 
     def _listen(self, orders: BinaryIO) -> None:
         while (message := read(orders)) is not None:
@@ -142,29 +143,40 @@ class Worker:
     def _stop(self, header: Header) -> None:
         """Cancel an order, or let it give way after its chunk."""
         with self._changed:
-            for order in (*self._orders, self._current):
-                if order is None:
-                    continue
+            for order in (*self._orders, *self._current):
                 if order.ticket == header.get("cancel"):
                     order.cancelled = True
                 elif order.ticket == header.get("pause"):
                     order.paused = time.monotonic()
             self._changed.notify_all()
 
-    def _next(self) -> Order:
+    def _next(self) -> list[Order]:
+        """Wait for the next order, and for those that run beside it."""
         if not self._orders:
             self._flush()
         with self._changed:
             self._changed.wait_for(lambda: self._orders)
-            self._current = self._orders.popleft()
+            size = 1 + self._orders[0].header.get("beside", 0)
+            self._changed.wait_for(lambda: len(self._orders) >= size)
+            self._current = [self._orders.popleft() for _ in range(size)]
             return self._current
 
-    def _perform(self, order: Order) -> Reply:
-        if order.refusal is not None:
-            return {"ticket": order.ticket, "refused": order.refusal, "seconds": 0.0}, b""
-        if order.cancelled:
-            return {"ticket": order.ticket, "cancelled": True, "seconds": 0.0}, b""
-        return self._check(order) if "check" in order.header else self._run(order)
+    def _perform(self, orders: list[Order]) -> None:
+        """Check a payload, or run some tasks at the same time."""
+        runs: list[Order] = []
+        for order in orders:
+            words: Header = {"ticket": order.ticket, "seconds": 0.0}
+            if order.refusal is not None:
+                self._unsent.append((words | {"refused": order.refusal}, b""))
+            elif order.cancelled:
+                self._unsent.append((words | {"cancelled": True}, b""))
+            elif "check" in order.header:
+                self._unsent.append(self._check(order))
+            else:
+                runs.append(order)
+        if runs:
+            replies = self._run(runs)  # it sends what is unsent, so it has to come first
+            self._unsent += replies
 
     def _check(self, order: Order) -> Reply:
         """Check the payload; if valid, return it in the format that loads fastest."""
@@ -175,6 +187,7 @@ class Worker:
             known = not is_duration(packed.format)
             cost = self._device.cost(order.payload) if known else None
             fidelity = self._device.fidelity(order.payload) if known else None
+            width = self._device.width(order.payload)
         except DeviceAway as error:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
@@ -184,49 +197,78 @@ class Worker:
             "qubits": qubits_in(order.payload),
             "seconds": seconds,
             "fidelity": fidelity,
+            "width": width,
             "cost": None if cost is None else [cost.fixed, cost.shot],
         }
         return {"ticket": order.ticket, "format": packed.format} | found, packed.data
 
-    def _run(self, order: Order) -> Reply:
-        """Run the task; return its answer once the profile's time has passed."""
+    def _run(self, orders: list[Order]) -> list[Reply]:
+        """Run tasks at the same time; return their answers once the longest one's time is over.
+
+        They divide that time in proportion to what each takes alone.
+        """
         began, clock = time.time(), time.monotonic()
-        if clock > order.header.get("before", clock):
+        if clock > orders[0].header.get("before", clock):
             os._exit(1)  # another service may have taken over while this one was suspended
-        self._note("began", order.ticket, began, clock)
-        self._unsent.append(({"began": order.ticket, "at": began}, b""))
+        parts = _parts(orders)
+        shared = "+".join(f"{o.ticket}*{p!r}" for o, p in zip(orders, parts, strict=True))
+        self._note("began", shared if orders[1:] else orders[0].ticket, began, clock)
+        self._unsent += [({"began": order.ticket, "at": began}, b"") for order in orders]
         self._flush()
-        header, body = self._solve(order)
-        if "format" in header and (left := self._let_pass(order, clock)) > 0:
-            header, body = _so_far(order, left)
-        if order.cancelled:
-            header, body = {"cancelled": True}, b""
+        replies = self._solve_all(orders)
+        if any("format" in header for header, _ in replies):
+            left = self._let_pass(orders, clock)
+            if left > 0:
+                replies = [_so_far(orders[0], left)]
         end = time.monotonic()
         self._note("ended", end)
-        times = {"began": began, "seconds": end - clock}
-        return {"ticket": order.ticket} | times | header, body
+        found: list[Reply] = []
+        periods = divided(began, end - clock, parts)
+        for order, (header, body), (since, seconds) in zip(orders, replies, periods, strict=True):
+            said = ({"cancelled": True}, b"") if order.cancelled else (header, body)
+            words: Header = {"ticket": order.ticket, "began": since, "seconds": seconds}
+            found.append((words | said[0], said[1]))
+        return found
 
     def _note(self, *words: str | float) -> None:
         if self._occupied is not None:
             self._occupied.note(*words)
 
-    def _let_pass(self, order: Order, began: float) -> float:
-        """Wait for the profile's time, or until the order ends early; return the seconds left."""
-        end: float = began + order.header["seconds"]
-        chunk: float = order.header.get("chunk", 0.0)
+    def _let_pass(self, orders: list[Order], began: float) -> float:
+        """Wait for the profile's time, or until the orders end early; return the seconds left.
+
+        Only an order that has the device alone gives way.
+        """
+        end: float = began + max(order.header["seconds"] for order in orders)
+        chunk: float = orders[0].header.get("chunk", 0.0)
         with self._changed:
-            while not order.cancelled and (rest := end - (now := time.monotonic())) > 0:
-                if order.paused is not None:
-                    chunks = math.ceil((order.paused - began) / chunk)
+            while (rest := end - (now := time.monotonic())) > 0:
+                if all(order.cancelled for order in orders):
+                    break
+                paused = None if orders[1:] else orders[0].paused
+                if paused is not None:
+                    chunks = math.ceil((paused - began) / chunk)
                     if now >= began + chunks * chunk:
                         return rest
                     rest = min(rest, began + chunks * chunk - now)
                 self._changed.wait(min(rest, LONGEST_WAIT))
         return 0.0
 
-    def _solve(self, order: Order) -> Reply:
+    def _solve_all(self, orders: list[Order]) -> list[Reply]:
+        """Compute the answers; several orders get a part of the device each."""
+        if not orders[1:]:
+            return [self._solve(orders[0], self._device)]
         try:
-            progress = self._work(order)
+            devices = self._device.beside([order.payload for order in orders])
+        except Exception as error:  # like one of `_solve`
+            return [({"error": f"the device failed: {type(error).__name__}: {error}"}, b"")] * len(
+                orders
+            )
+        return [self._solve(*pair) for pair in zip(orders, devices, strict=True)]
+
+    def _solve(self, order: Order, device: Device) -> Reply:
+        try:
+            progress = self._work(order, device)
             packed = encode_answer(order.answer)
             if len(packed.data) > MOST_ANSWER:
                 return {"error": f"its answer has {len(packed.data)} bytes, {TOO_MANY}"}, b""
@@ -236,27 +278,32 @@ class Worker:
             return {"error": str(error)}, b""
         except Exception as error:
             return {"error": f"the device failed: {type(error).__name__}: {error}"}, b""
-        known = (
-            {} if self._device.calibration is None else {"calibration": self._device.calibration}
-        )
+        known = {} if device.calibration is None else {"calibration": device.calibration}
         return {"format": packed.format} | progress | known, packed.data
 
-    def _work(self, order: Order) -> Header:
+    def _work(self, order: Order, device: Device) -> Header:
         """Compute the answer; return how far it got if it gave way between two pieces."""
         head = order.header
         terms = order.payload, head["shots"], int(head["seed"])
         if "chunk" not in head or head["seconds"]:
-            order.answer = self._device.solve(*terms)
+            order.answer = device.solve(*terms)
             return {}
         done = 0
         if order.earlier is not None:
             done, order.answer = head["progress"], decode_answer(order.earlier)
-        for piece in self._device.pieces(*terms, head["chunk"], done):
-            joined = self._device.join(order.answer, piece.answer) if done else piece.answer
+        for piece in device.pieces(*terms, head["chunk"], done):
+            joined = device.join(order.answer, piece.answer) if done else piece.answer
             order.answer, done = joined, piece.done
             if order.cancelled or (order.paused is not None and piece.share < 1):
                 return {"share": piece.share, "progress": done}
         return {}
+
+
+def _parts(orders: list[Order]) -> list[float]:
+    """The part of the time of each order, in proportion to what it takes alone."""
+    alone = [order.header["seconds"] for order in orders]
+    whole = sum(alone)
+    return [each / whole if whole else 1 / len(alone) for each in alone]
 
 
 def _so_far(order: Order, left: float) -> Reply:

@@ -97,7 +97,9 @@ def encode(payload: Any) -> Encoded:
     """Encode the payload; raises PayloadRefused if no format recognises it."""
     name = format_of(payload)
     if name is None:
-        raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
+        empty = isinstance(payload, list | tuple) and not payload
+        what = "an empty list" if empty else f"type {type(payload).__name__}"
+        raise PayloadRefused(f"there is no format for a payload of {what}")
     return Encoded(name, FORMATS.load(name).pack(payload))
 
 

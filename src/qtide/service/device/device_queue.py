@@ -37,6 +37,8 @@ class DeviceQueue:
         self._gives_way = gives_way
         self._promises = Promises(share, self._calendar)
         self.waiting: dict[str, ServiceTask] = {}
+        self.sociable: dict[str, ServiceTask] = {}
+        """Those that wait and may run beside others."""
         self.handed: dict[str, ServiceTask] = {}
         self.began: float | None = None
         """When the first of the handed-over tasks started."""
@@ -89,6 +91,8 @@ class DeviceQueue:
         """Queue a task; try to keep a promise that was made before a restart."""
         self._policy.add(task, now)
         self.waiting[task.id] = task
+        if task.width is not None:
+            self.sociable[task.id] = task
         if task.latest is not None:
             if not self._promises.has(task):
                 self._promises.make(task, self._need(task))
@@ -97,6 +101,7 @@ class DeviceQueue:
     def withdraw(self, task: ServiceTask) -> None:
         """Remove a task from the queue."""
         del self.waiting[task.id]
+        self.sociable.pop(task.id, None)
         self._policy.remove(task)
         self._promises.end(task)
 

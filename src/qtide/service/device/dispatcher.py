@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded, is_duration
@@ -18,6 +19,7 @@ from qtide.core.world.world import Alarm, BackgroundTasks, Signal, World
 from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.calendar import DeviceState
+from qtide.service.device.company import company_of
 from qtide.service.device.device_lease import STOPPED, DeviceLease
 from qtide.service.device.device_queue import DeviceQueue
 from qtide.service.device.validator import WorkerLink
@@ -31,6 +33,8 @@ AHEAD = 0.01
 """Seconds of work that a worker gets in advance, to cover a commit and a busy event loop."""
 MOST_AHEAD = 16
 """Maximum number of tasks at a worker, however short they are."""
+MOST_EXAMINED = 200
+"""Waiting tasks among which to look for company of one that goes to the device."""
 BEGIN_LIMITS = (1.0, 10.0)
 """Bounds of the seconds that an otherwise idle worker has to begin a task."""
 SHORTEST_REST = 0.001
@@ -107,12 +111,13 @@ class Dispatcher:
             self._ask_to_stop(task)
         return False
 
-    def give_up_waiting(self, task: ServiceTask) -> bool:
-        """Give a waiting task to another device; return False if it has to stay."""
-        if task.id not in self._queue.waiting or task.share or task.max_wait is not None:
-            return False
+    def may_leave(self, task: ServiceTask) -> bool:
+        """Whether a task waits here, and may wait for another device instead."""
+        return task.id in self._queue.waiting and not task.share and task.max_wait is None
+
+    def give_up_waiting(self, task: ServiceTask) -> None:
+        """Give a waiting task to another device."""
         self._queue.withdraw(task)
-        return True
 
     def forget(self, task: ServiceTask) -> None:
         """Forget a finished task."""
@@ -207,7 +212,9 @@ class Dispatcher:
         """
         now = self._world.now()
         if noted is None and task.started is not None:  # its worker could not write its notes
-            noted = Occupation(_ticket(task), task.started, now - task.started, finished=False)
+            part = 1.0 if task.company is None else task.company.part
+            seconds = part * (now - task.started)
+            noted = Occupation(_ticket(task), task.started, seconds, finished=False)
         used = 0.0
         if noted is not None:
             if noted.finished:
@@ -216,6 +223,7 @@ class Dispatcher:
             task.unbooked.append(Booking(noted.began, noted.seconds, cause))
         task.used += used
         self._queue.take_back(task, used, now)
+        task.company = None
         if task.session is not None and noted is not None:
             self._lease.left(noted.seconds)
 
@@ -262,9 +270,22 @@ class Dispatcher:
                 self.on_begun(task)
                 self._changed.set()
                 break
-            if self._taken(task, now):
-                batch.append(task)
+            batch += [each for each in self._with_company(task, now) if self._taken(each, now)]
         return batch
+
+    def _with_company(self, task: ServiceTask, now: float) -> list[ServiceTask]:
+        """A task, and those that run beside it."""
+        if self._setup.at_once == 1 or task.width is None or self._worker is None:
+            return [task]
+        known = self._state.calibration(now)
+        ready = [
+            each
+            for each in (task, *islice(self._queue.sociable.values(), MOST_EXAMINED))
+            if self._timed(each) and each.terms.why_not(known, now) is None
+        ]
+        others = ready[1:] if ready and ready[0] is task else []
+        qubits = self._worker.properties.get("divisible", 0)
+        return company_of(task, others, qubits, self._setup.at_once)
 
     def _taken(self, task: ServiceTask, now: float) -> bool:
         """Take a task out of the queue for the device; end one whose calibration is not there."""
@@ -339,7 +360,6 @@ class Dispatcher:
         for task in tasks:
             task.handed += 1
             task.state, task.opened = TaskState.RUNNING, False
-        self._expect_begin()
         payloads = await self._endings.look(records.payloads(tasks))
         for task, (payload, earlier) in zip(tasks, payloads, strict=True):
             if self._worker is not None:
@@ -350,6 +370,7 @@ class Dispatcher:
                 self._worker.send(order, payload + (so_far.data if so_far else b""))
             if task.id in self._cancelling:
                 self._ask_to_stop(task)
+        self._expect_begin()
 
     def _expect_begin(self) -> None:
         """Set the alarm for the first handed-over task if it has not begun."""
@@ -377,7 +398,10 @@ class Dispatcher:
             words |= {"share": task.share, "progress": task.progress}
         if self._endings.deadline is not None:
             words["before"] = self._endings.deadline
-        return words | {"seed": task.seed, "seconds": task.left if self._timed(task) else 0.0}
+        if task.company is not None and task.company.first:
+            words["beside"] = task.company.others
+        seconds = task.left_alone if self._timed(task) else 0.0
+        return words | {"seed": task.seed, "seconds": seconds}
 
     def _timed(self, task: ServiceTask) -> bool:
         return self._setup.profile is not None or is_duration(task.format)
@@ -413,6 +437,7 @@ class Dispatcher:
         self._queue.margin.start.note(at - (self._queue.began or at))
         self._queue.begin(task, at)
         task.started = at
+        task.beside = 0 if task.company is None else task.company.others
         self._calibrated(task, self._state.calibration(at))
         if not task.opened:
             task.attempts += 1
@@ -436,7 +461,7 @@ class Dispatcher:
         fault = header.get("fault")
         used = 0.0 if fault else header["seconds"]
         now = self._world.now()
-        if task.started is not None and self._timed(task):
+        if task.started is not None and self._timed(task) and task.company is None:
             self._queue.margin.task.note(now - task.started - min(used, task.left))
         task.used += used
         if "began" in header:
@@ -448,8 +473,10 @@ class Dispatcher:
                 known = CalibrationSet(header["calibration"], now, known.metrics if known else {})
             self._state.stated = known
             self._calibrated(task, known)
-        ended = None if task.started is None else min(now, task.started + header["seconds"])
+        since = max(task.started or 0.0, self._queue.began or 0.0)
+        ended = None if task.started is None else min(now, since + header["seconds"])
         self._queue.take_back(task, used, now, ended)
+        task.company = None
         if task.session is not None:
             self._lease.left(header["seconds"])
         self._changed.set()

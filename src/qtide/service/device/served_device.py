@@ -1,17 +1,11 @@
-"""A device of the service, and its estimate of how long tasks take.
-
-If a payload does not state its duration, the estimate follows from earlier tasks of similar size.
-Without it, tasks would seem to take no time, and the device would get far too many in advance.
-"""
+"""A device of the service: its worker, its queue, and who may use it."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -24,138 +18,13 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.calendar import Calendar, DeviceState
 from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.dispatcher import Dispatcher
+from qtide.service.device.dispatcher import FENCED_POLL, Dispatcher
+from qtide.service.device.estimates import DurationEstimate, StartLearner
 from qtide.service.device.validator import Checked, Validator, Workers
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
 from qtide.service.records import Endings
 from qtide.service.task import CalibrationSet, Caller, Extent, Forbidden, ServiceTask, TaskState
-
-FIRST = 1.0
-"""Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
-WEIGHT = 0.2
-"""The weight of the last task in the mean."""
-ENOUGH = 3
-"""Tasks of a size after which to trust its longest time, times `SAFETY`."""
-SAFETY = 2.0
-
-
-@dataclass
-class SizeClass:
-    """Durations of the tasks of one extent."""
-
-    mean: float
-    longest: float
-    tasks: int = 1
-
-    def learn(self, seconds: float) -> None:
-        """Add the duration of another task."""
-        self.mean += WEIGHT * (seconds - self.mean)
-        self.longest = max(seconds, self.longest)
-        self.tasks += 1
-
-
-class DurationEstimate:
-    """Expected durations by extent; an unknown extent uses the most similar known one."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._known: dict[Extent, SizeClass] = {}
-
-    def seconds(self, extent: Extent, circuits: int, expected: float | None = None) -> float:
-        """Expected duration of a task; `expected` is the device's own estimate.
-
-        Tasks of the same extent take precedence, then the device, then tasks of other extents.
-        """
-        if expected is not None and extent not in self._known:
-            return min(expected, self._limit)
-        if not self._known:
-            return min(FIRST * circuits, self._limit)
-        nearest = min(self._known, key=extent.distance)
-        power = max(-60, min(60, extent.beyond(nearest)))
-        return float(min(self._known[nearest].mean * 2.0**power, self._limit))
-
-    def knows(self, extent: Extent) -> bool:
-        """Whether a task of that extent has run."""
-        return extent in self._known
-
-    def longest(self, extent: Extent | None) -> float:
-        """Worst-case duration, from tasks at least as large in every dimension.
-
-        If there were too few of them, it is the device's limit.
-        """
-        if extent is None:
-            return self._limit
-        larger = (
-            SAFETY * known.longest
-            for each, known in self._known.items()
-            if known.tasks >= ENOUGH and each.covers(extent)
-        )
-        return min(self._limit, min(larger, default=self._limit))
-
-    def adopt(self, other: DurationEstimate) -> None:
-        """Take over what another estimate has learnt."""
-        self._known |= other._known
-
-    def learn(self, extent: Extent, seconds: float) -> None:
-        """Learn from the duration of a task."""
-        if extent in self._known:
-            self._known[extent].learn(seconds)
-        else:
-            self._known[extent] = SizeClass(seconds, seconds)
-
-
-REMEMBERED = 500
-"""Tasks from which to learn how far real starts are from expected ones."""
-ENOUGH_STARTS = 20
-"""Starts from which on to trust what was learnt."""
-GRAIN = 0.05
-"""Seconds added to waits before their ratio is taken, so that short ones do not dominate."""
-UNKNOWN = (0.2, 1.0, 5.0)
-"""The ratios of real to expected waits that are assumed before enough starts were seen."""
-
-
-class StartLearner:
-    """How long tasks really wait, compared with what was expected when they were accepted.
-
-    Other users' later tasks and durations that were guessed wrongly make up the difference. The
-    interval that is told holds nine of ten of the recent starts, so it should hold the next one.
-    """
-
-    def __init__(self) -> None:
-        self._ratios: deque[float] = deque(maxlen=REMEMBERED)
-        self._expected: dict[str, float] = {}
-        """The expected waits of tasks that have not started, by id."""
-
-    def expect(self, task: ServiceTask, start: float) -> None:
-        """Note the start that is expected of a task that has just been accepted."""
-        self._expected[task.id] = max(0.0, start - task.submitted)
-
-    def started(self, task: ServiceTask) -> None:
-        """Compare the real start of a task with the expected one."""
-        expected = self._expected.pop(task.id, None)
-        if expected is not None and task.started is not None:
-            real = max(0.0, task.started - task.submitted)
-            self._ratios.append((real + GRAIN) / (expected + GRAIN))
-
-    def forget(self, task: ServiceTask) -> None:
-        """Drop a task that ended without a start."""
-        self._expected.pop(task.id, None)
-
-    @property
-    def starts(self) -> int:
-        """How many starts the interval is based on."""
-        return len(self._ratios)
-
-    def likely(self, wait: float) -> tuple[float, float, float]:
-        """The shortest, the usual and the longest wait to expect, in nine of ten cases."""
-        ratios = UNKNOWN
-        if len(self._ratios) >= ENOUGH_STARTS:
-            known, last = sorted(self._ratios), len(self._ratios) - 1
-            ratios = known[int(0.05 * last)], known[last // 2], known[math.ceil(0.95 * last)]
-        low, usual, high = (max(0.0, each * (wait + GRAIN) - GRAIN) for each in ratios)
-        return low, usual, high
-
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +212,12 @@ class ServedDevice:
         """Forget a finished task, and learn from its duration."""
         self.dispatcher.forget(task)
         self.starts.forget(task)
-        if task.state is TaskState.DONE and task.extent is not None and task.attempts == 1:
+        if (
+            task.state is TaskState.DONE
+            and task.extent is not None
+            and task.attempts == 1
+            and not task.beside
+        ):
             self._estimate.learn(task.extent, task.used)
 
     def outlook(self, task: ServiceTask) -> Outlook | None:
@@ -453,6 +327,9 @@ class ServedDevice:
             steady = self._world.now() - began > STEADY
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
+            while self._endings.fenced:  # the fence would end the next one at once
+                pause = PAUSE_FIRST
+                await self._world.sleep(FENCED_POLL)
 
     async def run_dry(self, grace: float) -> None:
         """Start nothing more, and wait up to `grace` seconds for the tasks on the device."""
@@ -466,7 +343,7 @@ class ServedDevice:
 
     def _longest(self, task: ServiceTask) -> float:
         """Worst-case seconds that a task may occupy the device."""
-        if is_duration(task.format):
+        if is_duration(task.format) or task.company is not None:
             return task.left
         return max(task.seconds, self._estimate.longest(task.extent)) - (task.seconds - task.left)
 

@@ -101,6 +101,8 @@ class Checked:
     """The device's estimate: fixed seconds, and seconds per shot."""
     fidelity: float | None = None
     """Expected fidelity of its circuits, if the device can tell."""
+    width: int | None = None
+    """The qubits that it takes beside others' circuits; None if it has to have the device alone."""
 
 
 class Validator:
@@ -275,4 +277,5 @@ def _judged(header: dict[str, Any], body: bytes) -> Checked:
         header.get("seconds"),
         None if cost is None else (cost[0], cost[1]),
         header.get("fidelity"),
+        header.get("width"),
     )
