@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 
 from qtide.core.errors import UsageError
-from qtide.experiments.reproduction.clustering_tables import ClusteringRuns, waits_for_nodes
+from qtide.experiments.machine import described, sentence
+from qtide.experiments.reproduction.clustering_tables import (
+    STRATEGIES,
+    ClusteringRuns,
+    waits_for_nodes,
+)
 from qtide.experiments.reproduction.published import LEONARDO, QLUSTER, PublishedSite, play
 from qtide.experiments.reproduction.reproduction import DATA, ITEMS, make, reproduce, write
+from qtide.experiments.reproduction.reproduction_page import markdown, number
 from qtide.experiments.reproduction.result import (
     ItemResult,
     Statement,
@@ -65,6 +71,35 @@ def test_a_result_is_the_same_after_it_was_kept(tmp_path: Path) -> None:
     assert kept(tmp_path, "table-8") is None
 
 
+@pytest.mark.parametrize(
+    ("value", "spread", "text"),
+    [
+        (1019.58, 0.85, "1,020 ± 1"),
+        (66.12, 1.386, "66.1 ± 1.4"),
+        (3.75, None, "3.75"),
+        (-1e-12, 2e-12, "0"),
+        (None, None, "–"),
+    ],
+)
+def test_numbers_have_the_digits_that_mean_something(
+    value: float | None, spread: float | None, text: str
+) -> None:
+    assert number(value, spread) == text
+
+
+def test_a_page_has_no_empty_columns_and_leads_to_its_items(tmp_path: Path) -> None:
+    data = write(tmp_path, [result(Value("a", "s", (2.0,)))], quick=True)
+    assert "| what | unit | here |\n" in markdown(data)
+    page = (tmp_path / "reproduction.html").read_text()
+    assert '<a href="#table-9">A table</a>' in page and 'id="table-9"' in page
+
+
+def test_a_measurement_tells_its_load_and_whether_it_had_priority() -> None:
+    made = described() | {"load": 9.0, "nice": 0}
+    assert "a load of 9.0, with Python" in sentence(made, "qtide")
+    assert "a load of 9.0 (nice value -18" in sentence(made | {"nice": -18}, "qtide")
+
+
 def test_items_in_virtual_time_hold_and_are_the_same_again(tmp_path: Path) -> None:
     one, two = (
         [replace(make(Workplace(tmp_path / name), item), seconds=0.0) for item in VIRTUAL]
@@ -93,8 +128,9 @@ def test_the_job_that_runs_here_is_the_twins(
     tmp_path: Path, site: PublishedSite, jobs: tuple[int, ...], quantum: float
 ) -> None:
     """Without any delay of a batch system, it meets the published values that depend on none."""
-    runs = ClusteringRuns(site, quantum, tmp_path, jobs)
-    runs.run(1, "simulated:3", 1.0)
+    runs = ClusteringRuns(site, quantum, tmp_path, jobs, 1.0)
+    for strategy in STRATEGIES:
+        runs.run(strategy, 1, "simulated:3")
     values = {each.what: each for each in runs.values(tmp_path)}
     assert len([each for each in values.values() if each.published]) == 6 * len(jobs)
     assert [each.what for each in values.values() if not each.is_met] == []

@@ -16,6 +16,7 @@ def described() -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
         "load": round(os.getloadavg()[2], 1),
+        "nice": os.nice(0),
         "python": platform.python_version(),
         "qtide": __version__,
     }
@@ -23,7 +24,9 @@ def described() -> dict[str, Any]:
 
 def sentence(made: dict[str, Any], command: str) -> str:
     """Say by which command, when and where numbers were made, from what `described` returned."""
+    nice = made.get("nice", 0)
+    before = f" (nice value {nice}, so before others' work)" if nice < 0 else ""
     return (
         f"Made by `{command}` on {made['date']}, on a machine with {made['machine']} and a load of "
-        f"{made['load']:.1f}, with Python {made['python']} and qtide {made['qtide']}."
+        f"{made['load']:.1f}{before}, with Python {made['python']} and qtide {made['qtide']}."
     )

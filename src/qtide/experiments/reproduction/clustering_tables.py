@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 from statistics import median
 from typing import Any
 
 from qtide import box
-from qtide.core.files import read_json, write_json
 from qtide.core.ledger import Interval
 from qtide.experiments.reproduction.published import (
     LEONARDO,
@@ -26,7 +28,7 @@ from qtide.experiments.reproduction.published import (
 )
 from qtide.experiments.reproduction.result import ItemResult, Statement, Value, Workplace
 from qtide.experiments.reproduction.schedules import LONG, OURS, PUBLISHED, SHORT, shared_loop
-from qtide.experiments.reproduction.strangers import OTHERS
+from qtide.experiments.reproduction.strangers import OTHERS, Strangers
 from qtide.runs.comparison import compare, read_cases
 from qtide.runs.driver import GroupTerms
 from qtide.runs.spec import Spec
@@ -36,10 +38,13 @@ APART = 10.0
 """Seconds of the experiment between two submissions; if both came at once, neither could grow."""
 TERMS = GroupTerms(APART, own_qpus=True)
 """Each job has a QPU of its own: with one for both, no two jobs could be as fast as published."""
-MOST = {LONG: 0.055, SHORT: 0.07}
-"""Largest clock in quick mode, which has to end in time."""
-AMONG_OTHERS = 0.05
-"""Seconds here per second of the experiment on Leonardo, whose own delays were short."""
+CLOCK = {LONG: 0.14, SHORT: 0.24}
+"""Seconds here per second of the experiment on Qluster: slow, as Slurm's delays are not scaled."""
+AMONG_OTHERS = {LONG: 0.085, SHORT: 0.11}
+"""The same for Leonardo, whose own delays were short."""
+
+
+WORDS = {LONG: "quantum phases of two minutes", SHORT: "short quantum phases"}
 
 
 @contextmanager
@@ -51,36 +56,32 @@ def cluster(nodes: int = NODES) -> Iterator[tuple[str, str]]:
     except box.PackagesMissing:
         yield f"local:{NODES}", "Slurm is not installed: processes stand for nodes."
         return
+    before = dict(os.environ)
     try:
         os.environ |= box.env(there)
         yield "slurm", "A real Slurm on one computer; tasks and payloads only wait."
     finally:
+        os.environ.clear()
+        os.environ |= before
         box.down(folder)
 
 
 @dataclass(frozen=True)
-class Clock:
-    """How time is scaled: real seconds per second of the experiment, and of a step's wait."""
-
-    scale: float
-    delay: float
-
-
-@dataclass(frozen=True)
 class ClusteringRuns:
-    """The clustering jobs of one table: the published site and quantum time, and their folder."""
+    """The clustering jobs of one table: site, quantum time, folder, numbers of jobs, and clock."""
 
     site: PublishedSite
     quantum: float
     folder: Path
     jobs: tuple[int, ...]
+    scale: float
 
-    def spec(self, strategy: str, kind: str, scale: float) -> Spec:
+    def spec(self, strategy: str, kind: str) -> Spec:
         """Describe the job as it is run here."""
         shape = self.folder / f"{strategy}.toml"
         shape.parent.mkdir(parents=True, exist_ok=True)
         shape.write_text(self.site.shape(strategy, self.quantum))
-        return Spec("synthetic", [str(shape)], cluster=kind, time_scale=scale, nodes=NODES)
+        return Spec("synthetic", [str(shape)], cluster=kind, time_scale=self.scale, nodes=NODES)
 
     @property
     def least(self) -> float:
@@ -89,43 +90,63 @@ class ClusteringRuns:
         calls = sum(step.quantum is not None for step in job.steps)
         return job.shortest + calls * self.site.delay(self.quantum)
 
-    def warm_up(self, kind: str) -> float:
-        """Run every strategy once in a flash, so that later runs find the caches filled.
+    def side_by_side(self, repetitions: int) -> str:
+        """Run each strategy on a Slurm of its own, all at once; return what they ran on."""
+        with ProcessPoolExecutor(len(STRATEGIES), get_context("spawn")) as pool:
+            lanes = [(name,) for name in STRATEGIES]
+            return " ".join(set(pool.map(self.measure, lanes, repeat(repetitions))))
 
-        Return how long a step of a workflow waits for its nodes, in real seconds.
-        """
-        with tempfile.TemporaryDirectory(prefix="qtide-delay-") as name:
-            for strategy in (*STRATEGIES, "workflow"):
-                spec = self.spec(strategy, kind, FLASH)
-                rmtree(name)
-                (case,) = compare(Path(name), spec, [strategy], [1], _silent)
-            return FLASH * median(waits_for_nodes(case.runs[0].intervals()))
+    def measure(
+        self, strategies: Sequence[str], repetitions: int, others: Strangers | None = None
+    ) -> str:
+        """Run what is missing on a Slurm, perhaps among others' jobs; return what it ran on."""
+        with cluster(NODES + (others.nodes if others else 0)) as (kind, note):
+            for strategy in strategies:
+                self._warm_up(strategy, kind)
+            crowd = others if kind == "slurm" else None
+            with crowd.jobs(self.scale) if crowd else nullcontext():
+                for number in range(1, repetitions + 1):
+                    for strategy in strategies:
+                        self.run(strategy, number, kind)
+        return f"{note} {crowd.note}" if crowd else note
 
-    def clock(self, kind: str, *, quick: bool) -> Clock:
-        """Choose the seconds here per second of the experiment; once chosen, they stay.
+    def _warm_up(self, strategy: str, kind: str) -> None:
+        """Run a job of one round in a flash, so that later runs find the caches filled."""
+        with tempfile.TemporaryDirectory(prefix="qtide-warm-up-") as name:
+            site = replace(self.site, silhouettes=self.site.silhouettes[:1])
+            short = replace(self, site=site, folder=Path(name), scale=FLASH)
+            spec = short.spec(strategy, kind)
+            compare(Path(name) / "run", spec, [strategy], [1], _silent)
 
-        Slurm's own delays are not scaled. So the clock runs as slowly as it takes for a step of a
-        workflow to wait for its nodes no longer than in the experiment.
-        """
-        file = self.folder / "clock.json"
-        if not file.exists():
-            delay = self.warm_up(kind)
-            scale = delay / self.site.site.delays.grant
-            scale = min(scale, MOST[self.quantum]) if quick else scale
-            write_json(file, asdict(Clock(round(scale, 4), round(delay, 4))))
-        return Clock(**read_json(file))
+    def run(self, strategy: str, number: int, kind: str) -> None:
+        """Run a repetition, unless it is there; an unfinished one is run again."""
+        where = self.folder / f"{number}" / strategy
+        if where.exists():
+            return
+        part = where.with_name(f"{strategy}.part")
+        rmtree(part, ignore_errors=True)
+        spec = self.spec(strategy, kind)
+        compare(part, spec, [strategy], self.jobs, _silent, terms=TERMS)
+        part.rename(where)
 
-    def run(self, repetitions: int, kind: str, scale: float) -> None:
-        """Run what is missing; an unfinished case is run again."""
-        for number in range(1, repetitions + 1):
-            for strategy in STRATEGIES:
-                where = self.folder / f"{number}" / strategy
-                if not where.exists():
-                    part = where.with_name(f"{strategy}.part")
-                    rmtree(part, ignore_errors=True)
-                    spec = self.spec(strategy, kind, scale)
-                    compare(part, spec, [strategy], self.jobs, _silent, terms=TERMS)
-                    part.rename(where)
+    @property
+    def clock(self) -> str:
+        """Say how time was scaled, and what that made of Slurm's delays."""
+        waits = [
+            wait
+            for folder in sorted(self.folder.glob("*/workflow"))
+            for case in read_cases(folder)
+            if case.jobs == 1
+            for wait in waits_for_nodes(case.runs[0].intervals())
+        ]
+        once = len(list(self.folder.glob("*/workflow"))) == 1
+        return (
+            f"{'Each case ran once. ' if once else ''}"
+            f"One second of the experiment took {self.scale:g} s. Slurm's own delays are not "
+            f"scaled: a step of a workflow waited {median(waits):.1f} s of the experiment for its "
+            f"nodes, and {self.site.site.delays.grant:.1f} s on {self.site.name.capitalize()}. "
+            "Node-seconds count the start of a node's agent, which is not scaled either, as it is."
+        )
 
     def values(self, base: Path) -> Iterator[Value]:
         """Return the wall times and node-seconds of the table, cell by cell."""
@@ -158,9 +179,8 @@ class ClusteringRuns:
 
 
 STRATEGIES = (*PUBLISHED, OURS)
-STARTS = "Node-seconds count the start of a node's agent, which is not scaled either, as it is."
 FLASH = 0.001
-"""The clock of runs that only show delays."""
+"""The clock of a warm-up."""
 
 
 def row_is(row: dict[str, Any], strategy: str, jobs: int) -> bool:
@@ -182,22 +202,18 @@ def waits_for_nodes(spans: Sequence[Interval]) -> list[float]:
 
 def qluster(place: Workplace, name: str, quantum: float) -> ItemResult:
     """Make a table of the clustering jobs on Qluster."""
-    runs = ClusteringRuns(QLUSTER, quantum, place.folder / name, JOBS)
-    with cluster() as (kind, note):
-        clock = runs.clock(kind, quick=place.quick)
-        runs.run(place.repetitions, kind, clock.scale)
+    runs = ClusteringRuns(QLUSTER, quantum, place.folder / name, JOBS, CLOCK[quantum])
+    note = runs.side_by_side(place.repetitions)
     values = tuple(runs.values(place.folder))
     return ItemResult(
         name,
-        f"Clustering on Qluster, quantum phases of {quantum:g} s",
+        f"Clustering on Qluster, {WORDS[quantum]}",
         TABLES["tables"][name],
         values,
         advances=tuple(_advances(values, runs)),
         notes=(
             note,
-            f"One second of the experiment took {clock.scale:g} s. Slurm's own delays are not "
-            f"scaled: a step of a workflow waited {clock.delay / clock.scale:.2g} s of the "
-            f"experiment for its nodes, and {QLUSTER.site.delays.grant:g} s on Qluster. {STARTS}",
+            runs.clock,
             f"A payload takes {QLUSTER.site.qpu.offload:g} s more than its quantum time: its "
             "offload, fitted to the published runs of single jobs.",
             "Each job has a QPU of its own: two jobs that shared one could not be as fast as "
@@ -217,7 +233,8 @@ def _advances(values: Sequence[Value], runs: ClusteringRuns) -> Iterator[Stateme
     bound = runs.least
     for what, unit in (("wall time", "s"), ("node-seconds", "node-s")):
         for jobs in runs.jobs:
-            tail = f"{jobs} job{'s' if jobs > 1 else ''}: {what}"
+            number = f"{jobs} job{'s' if jobs > 1 else ''}"
+            tail = f"{number}: {what}"
             mine = next(v for v in values if v.what == f"{OURS}, {tail}").ours or 0.0
             best = min(
                 v.published or 0.0
@@ -225,30 +242,27 @@ def _advances(values: Sequence[Value], runs: ClusteringRuns) -> Iterator[Stateme
                 if v.what.endswith(tail) and v.published is not None and v.unit == unit
             )
             if unit == "s" and best <= AT_BOUND * bound:
-                words = f"{tail}: elastic is within 5 % of the least possible, {bound:,.0f} s"
-                yield Statement(words, mine <= AT_BOUND * bound)
+                words = f"{number}: elastic's {what} is within 5 % of the least possible"
+                yield Statement(f"{words}, {bound:,.0f} s", mine <= AT_BOUND * bound)
             else:
-                words = f"{tail}: elastic takes less than every published strategy ({best:,.0f})"
-                yield Statement(words, mine < best)
+                words = f"{number}: elastic's {what} is below that of every published strategy"
+                yield Statement(f"{words}, {best:,.0f} {unit}", mine < best)
 
 
 def leonardo(place: Workplace, name: str, quantum: float) -> ItemResult:
     """Make a table of single clustering jobs on Leonardo, among other users' jobs."""
-    runs = ClusteringRuns(LEONARDO, quantum, place.folder / name, (1,))
-    with cluster(NODES + OTHERS.nodes) as (kind, note):
-        runs.warm_up(kind)
-        with OTHERS.jobs(AMONG_OTHERS, there=kind == "slurm"):
-            runs.run(place.repetitions, kind, AMONG_OTHERS)
+    runs = ClusteringRuns(LEONARDO, quantum, place.folder / name, (1,), AMONG_OTHERS[quantum])
+    note = runs.measure(STRATEGIES, place.repetitions, OTHERS)
     values = tuple(runs.values(place.folder))
     return ItemResult(
         name,
-        f"Clustering among strangers on Leonardo, quantum phases of {quantum:g} s",
+        f"Clustering among strangers on Leonardo, {WORDS[quantum]}",
         TABLES["tables"][name],
         values,
         advances=tuple(_advances(values, runs)),
         notes=(
             note,
-            f"One second of the experiment took {AMONG_OTHERS:g} s. {STARTS} {OTHERS.note}",
+            runs.clock,
             f"A payload takes {LEONARDO.site.qpu.offload:g} s more than its quantum time, its "
             f"offload, and in the experiment without quantum time {LEONARDO.short_wait:g} s more "
             "for others' payloads before it. Both were fitted to these tables.",

@@ -149,7 +149,7 @@ def bars(values: Sequence[Value]) -> Figure:
                 places = [place + 0.27 * (number - 1) for place in range(len(shown))]
                 axis.bar(places, heights, 0.25, color=hue(number), label=label)
             names = [each.what.partition(":")[0].replace(", ", "\n") for each in shown]
-            axis.set_xticks(range(len(shown)), names, fontsize=7, color=MUTED)
+            axis.set_xticks(range(len(shown)), names, fontsize=6.3, color=MUTED)
             title = "wall time, s" if unit == "s" else "node-seconds"
             axis.set_title(title, fontsize=10, loc="left", color=INK)
             _plain(axis)
@@ -218,7 +218,7 @@ def held_over_time(panels: Sequence[Panel]) -> Figure:
     figure = Figure(figsize=(10.0, 1.5 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(STYLE):
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axis, panel in zip(axes, panels, strict=True):
             began = min(span.start for span in panel.intervals)
             counts = []
@@ -233,5 +233,7 @@ def held_over_time(panels: Sequence[Panel]) -> Figure:
             axis.stackplot(moments, *counts, step="post", colors=colours, labels=panel.jobs)
             axis.set_title(panel.strategy, fontsize=9, loc="left", color=INK)
             _plain(axis)
+        axes[0].set_xlim(left=0)
+        axes[0].legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper right", ncols=2)
         axes[-1].set_xlabel("s", color=MUTED, fontsize=9)
     return figure

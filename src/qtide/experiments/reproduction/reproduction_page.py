@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from qtide.experiments.machine import sentence
 from qtide.experiments.reproduction.pictures import drawn
@@ -18,24 +20,43 @@ from qtide.experiments.reproduction.result import (
     read_results,
 )
 from qtide.interfaces.report.page import Page, PageSection, bullets, hint, inline, picture, table
-from qtide.interfaces.report.table import Cell, brief
+from qtide.interfaces.report.table import NOTHING, Cell
 
+GLANCE = ("what", "verdict", "item")
 HEADINGS = ("what", "unit", "published", "here", "twin", "here / published")
+NO_MORE = 0.005
+"""What is shown as nothing."""
 TITLE = "What was published, what we measured"
 
 
 def row(value: Value) -> list[str]:
     """Return the cells of a value; a dash where there is nothing."""
     mean, ratio = value.mean, value.ratio
-    spread = f" ± {brief(value.spread)}" if value.spread else ""
     return [
         value.what,
         value.unit,
-        "–" if value.published is None else f"{brief(value.published)}{spread}",
-        "–" if mean is None else brief(mean.mean) + (f" ± {brief(mean.half)}" if mean.half else ""),
-        "–" if value.twin is None else brief(value.twin),
-        "–" if ratio is None else f"{ratio:.2f}",
+        number(value.published, value.spread),
+        number(mean.mean, mean.half) if mean else NOTHING,
+        number(value.twin),
+        NOTHING if ratio is None else f"{ratio:.2f}",
     ]
+
+
+def _columns(values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows, without columns that have nothing."""
+    rows = [row(value) for value in values]
+    kept = [at for at in range(len(HEADINGS)) if any(line[at] != NOTHING for line in rows)]
+    return [HEADINGS[at] for at in kept], [[line[at] for at in kept] for line in rows]
+
+
+def number(value: float | None, spread: float | None = None) -> str:
+    """Show three or four digits, and a spread with as many decimals."""
+    if value is None:
+        return NOTHING
+    size = abs(value)
+    digits = 0 if size >= 100 or size < NO_MORE else 1 if size >= 10 else 2
+    text = f"{value:z,.{digits}f}"
+    return f"{text} ± {spread:,.{digits}f}" if spread and spread >= NO_MORE else text
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -45,7 +66,7 @@ def markdown(data: dict[str, Any]) -> str:
     for each in results:
         parts.append(f"## {each.title}\n\n*{each.source}.* **{each.verdict}**: {each.why}.\n")
         if each.values:
-            parts.append(markdown_table(HEADINGS, [row(value) for value in each.values]))
+            parts.append(markdown_table(*_columns(each.values)))
         said = [
             f"- {'holds' if one.holds else 'does not hold'}: {one.words}" for one in _said(each)
         ]
@@ -54,8 +75,8 @@ def markdown(data: dict[str, Any]) -> str:
 
 
 def _glance(results: Sequence[ItemResult]) -> str:
-    rows = [[f"[{each.title}](#{slug(each.title)})", each.name, each.verdict] for each in results]
-    return markdown_table(("what", "item", "verdict"), rows)
+    rows = [[f"[{each.title}](#{slug(each.title)})", each.verdict, each.name] for each in results]
+    return markdown_table(GLANCE, rows)
 
 
 def slug(title: str) -> str:
@@ -77,24 +98,30 @@ def made_by(data: dict[str, Any]) -> str:
 
 def write_page(folder: Path, data: dict[str, Any]) -> Path:
     """Write `reproduction.html`."""
-    results = list(read_results(data))
-    rows = [[Cell(each.title), Cell(each.name), Cell(each.verdict)] for each in results]
-    glance = table("glance", ("what", "item", "verdict"), rows)
+    results, quick = list(read_results(data)), bool(data["made"]["quick"])
+    rows = [
+        [Cell(each.title, to=each.name), Cell(each.verdict), Cell(each.name)] for each in results
+    ]
+    glance = table("glance", GLANCE, rows)
     sections = [PageSection("glance", "At a glance", glance)]
-    for each in results:
-        body = hint(f"{each.source}. {each.verdict}: {each.why}.")
-        for number, (figure, words) in enumerate(drawn(folder, each, quick=data["made"]["quick"])):
-            name = f"{each.name}-{number}"
-            body += picture(inline(figure, name, words), words, each.title)
-        cells = [[Cell(text) for text in row(value)] for value in each.values]
-        if cells:
-            body += table(each.name, HEADINGS, cells)
-        said = [f"{'Holds' if one.holds else 'Does not hold'}: {one.words}." for one in _said(each)]
-        folders = sorted({name for value in each.values for name in value.runs})
-        said += each.notes
-        if folders:
-            said.append(f"Runs, with their ledgers: {', '.join(folders)}")
-        sections.append(PageSection(each.name, each.title, body + bullets(said)))
+    sections += [PageSection(each.name, each.title, _body(folder, each, quick)) for each in results]
     page = folder / "reproduction.html"
     Page(TITLE, [made_by(data).replace("`", "")], sections, [RULE]).write(page)
     return page
+
+
+def _body(folder: Path, found: ItemResult, quick: bool) -> str:
+    """Return an item's section: verdict, pictures, numbers, statements, notes and runs."""
+    body = hint(f"{found.source}.") if found.source else ""
+    body += f"<p><strong>{found.verdict}</strong>: {escape(found.why)}.</p>"
+    for at, (figure, words) in enumerate(drawn(folder, found, quick=quick)):
+        body += picture(inline(figure, f"{found.name}-{at}", words), words, found.title)
+    if found.values:
+        headings, rows = _columns(found.values)
+        body += table(found.name, headings, [[Cell(text) for text in line] for line in rows])
+    said = [f"{'Holds' if one.holds else 'Does not hold'}: {one.words}." for one in _said(found)]
+    body += bullets([*said, *found.notes])
+    runs = sorted({name for value in found.values for name in value.runs})
+    links = "".join(f'<li><a href="{quote(name)}/">{escape(name)}</a></li>' for name in runs)
+    told = "The folders of its runs, with their ledgers"
+    return body + (f"<details><summary>{told}</summary><ul>{links}</ul></details>" if runs else "")

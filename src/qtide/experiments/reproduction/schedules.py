@@ -64,12 +64,20 @@ def strategy_chart(names: Sequence[str]) -> list[list[MapCell]]:
     return strategy_map(job, site.site, RATIOS, WAITS, Prices(qpu=0.0), names)
 
 
+def _leader(cell: MapCell) -> str:
+    return f"{cell.strategy} leads" if cell.margin >= EQUAL else "the best two differ"
+
+
+EQUAL = 0.005
+"""Up to this margin, no strategy leads."""
+
+
 def granularity(_: Workplace, name: str, __: float) -> ItemResult:
     """Map which published strategy is best, by the twin."""
     chart, own = strategy_chart(PUBLISHED), strategy_chart((*PUBLISHED, OURS))
     cells = [
         Value(
-            f"quantum/classical {ratio:g}, wait {wait:g} s: {cell.strategy} leads by",
+            f"quantum/classical {ratio:g}, wait {wait:g} s: {_leader(cell)} by",
             "%",
             (),
             twin=100 * cell.margin,

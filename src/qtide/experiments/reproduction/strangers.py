@@ -35,17 +35,17 @@ class Strangers:
         )
 
     @contextmanager
-    def jobs(self, scale: float, there: bool = True) -> Iterator[None]:
-        """Let them work during the block, on the Slurm of the environment if there is one."""
+    def jobs(self, scale: float) -> Iterator[None]:
+        """Let them work during the block, on the Slurm of the environment."""
         over = Event()
         threads = [Thread(target=self._user, args=(n, scale, over)) for n in range(self.users)]
         try:
-            for each in threads if there else ():
+            for each in threads:
                 each.start()
             yield
         finally:
             over.set()
-            for each in threads if there else ():
+            for each in threads:
                 each.join()
 
     def _user(self, number: int, scale: float, over: Event) -> None:
