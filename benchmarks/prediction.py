@@ -1,11 +1,14 @@
 """Predictions of runs that nobody has seen, on the local cluster and on a real Slurm.
 
-For each of four programs, the twin knows one static and one workflow run of a single job on three
-nodes, with one quantum time. It predicts other strategies, one to three jobs, two to four nodes and
-other quantum times; then each of these is run. The tasks mostly wait, as tasks that read and write
-do, so that they do not compete for the cores of a small machine.
-Run it on a quiet machine, for ten minutes: python benchmarks/prediction.py. With --explain, it
-prints beside each case what the nodes and the phases did, in seconds, measured and predicted.
+For each of four programs, the twin knows a static run of a single job on two nodes and a workflow
+run on three, with one quantum time. It predicts other strategies, one to three jobs, two to four
+nodes and other quantum times; then each of these is run. The tasks mostly wait, as tasks that read
+and write do, so that they do not compete for the cores of a small machine. Local runs are warmed
+up, as by `qtide compare`; on the box, nodes start anew for each allocation.
+Run it on a quiet machine, for 15 minutes: python benchmarks/prediction.py. With --folder, it keeps
+the runs there, and a further call goes on where the last one ended; --minutes ends a call earlier.
+With --explain, it prints beside each case what the nodes and the phases did, in seconds, measured
+and predicted.
 """
 
 from __future__ import annotations
@@ -13,74 +16,34 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
+import shapes
 from claims import at_least, conclude
 
-from qtide import box, classical, program, quantum, task
-from qtide.backends.payloads.payload import Burst
+from qtide import box
 from qtide.core.ledger import Interval
-from qtide.runs.comparison import Case, compare
+from qtide.runs.comparison import Case, compare, read_cases
+from qtide.runs.earlier import is_done
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.prediction import Prediction, PredictionCase, expected_ledgers, predict
 
 QUANTUM = (0.4, 1.2, 3.0)
 """Seconds of a payload; the runs to learn from have the one in the middle."""
-NODES, MOST = 3, 4
+KNOWN = {"static": 2, "workflow": 3}
+"""The runs to learn from: strategies and nodes."""
+MOST = 4
+"""Nodes of the box."""
 NEAR = 0.05
-
-
-def read(seconds: float) -> int:
-    """Wait as for a disk, and compute for a tenth of the time."""
-    time.sleep(0.9 * seconds)
-    until, found = time.process_time() + 0.1 * seconds, 0
-    while time.process_time() < until:
-        found += 1
-    return 0
-
-
-@program
-async def trio(seconds: float) -> None:
-    """Three unequal tasks, a payload, a merge."""
-    for _ in range(2):
-        await classical(task(read, 1.5), task(read, 0.8), task(read, 0.3))
-        await quantum(Burst(seconds))
-        await task(read, 0.6)
-
-
-@program
-async def chain(seconds: float) -> None:
-    """One task and one payload in turn."""
-    for _ in range(3):
-        await task(read, 0.9)
-        await quantum(Burst(seconds))
-
-
-@program
-async def wide(seconds: float) -> None:
-    """Six equal tasks, then a payload."""
-    for _ in range(2):
-        await classical(*(task(read, 0.7) for _ in range(6)))
-        await quantum(Burst(seconds))
-
-
-@program
-async def late(seconds: float) -> None:
-    """A payload first, then two classical phases."""
-    for _ in range(2):
-        await quantum(Burst(seconds))
-        await classical(task(read, 0.5), task(read, 0.5))
-        await classical(task(read, 1.0), task(read, 0.4), task(read, 0.4))
-
-
-PROGRAMS = (trio, chain, wide, late)
 
 
 @dataclass(frozen=True)
@@ -117,12 +80,17 @@ def spec(name: str, place: str, seconds: float, nodes: int) -> Spec:
     """Build the description of a run of a program."""
     cluster = f"local:{nodes}" if place == "local" else "slurm"
     words = [str(seconds)]
-    return Spec(f"{__file__}:{name}", words, cluster=cluster, nodes=nodes, qpu="burst")
+    return Spec(f"{shapes.__file__}:{name}", words, cluster=cluster, nodes=nodes, qpu="burst")
 
 
 def run(folder: Path, one: Spec, strategy: str, jobs: int) -> Case:
-    """Run jobs at once."""
-    return compare(folder, one, [strategy], [jobs], lambda *_: None)[0]
+    """Run jobs at once, unless an earlier call has done so."""
+    for case in read_cases(folder):
+        if len(case.runs) == jobs and all(map(is_done, case.runs)):
+            return case
+    shutil.rmtree(folder, ignore_errors=True)
+    warm_up = one.cluster.startswith("local")
+    return compare(folder, one, [strategy], [jobs], lambda *_: None, warm_up=warm_up)[0]
 
 
 def ledger(case: Case) -> list[Interval]:
@@ -132,17 +100,18 @@ def ledger(case: Case) -> list[Interval]:
 
 def examine(place: str, number: int, folder: Path) -> Iterator[Seen]:
     """Calibrate on each program, then predict and run `number` cases."""
-    chance, known = random.Random(place), {}
-    run(folder / "warm-up", spec(trio.name, place, QUANTUM[0], NODES), "static", 1)
-    for each in PROGRAMS:
-        one = spec(each.name, place, QUANTUM[1], NODES)
-        known[each.name] = [
-            ledger(run(folder / each.name / strategy, one, strategy, 1))
-            for strategy in ("static", "workflow")
+    known = {}
+    run(folder / "first", spec(shapes.trio.name, place, QUANTUM[0], MOST), "static", 1)
+    for each in shapes.PROGRAMS:
+        name = each.name
+        known[name] = [
+            ledger(run(folder / name / known_as, spec(name, place, QUANTUM[1], n), known_as, 1))
+            for known_as, n in KNOWN.items()
         ]
     names = strategy_names()
     for n in range(number):
-        name, strategy = PROGRAMS[n % len(PROGRAMS)].name, names[n % len(names)]
+        name, strategy = shapes.PROGRAMS[n % len(shapes.PROGRAMS)].name, names[n % len(names)]
+        chance = random.Random(f"{place} {n}")
         jobs, nodes, seconds = chance.choice((1, 2, 3)), chance.choice((2, 3, 4)), QUANTUM[n % 3]
         site = nodes * jobs if place == "local" else MOST
         case = PredictionCase(strategy, jobs, nodes, site, jobs, seconds)
@@ -210,15 +179,21 @@ def main() -> None:
     parser.add_argument("place", nargs="*", help="local, box; by default both")
     parser.add_argument("--cases", type=int, default=20, help="cases at each place")
     parser.add_argument("--explain", action="store_true", help="print what the errors come from")
+    parser.add_argument("--folder", type=Path, help="keep the runs here, and go on with those kept")
+    parser.add_argument("--minutes", type=float, default=inf, help="begin no case after that")
     options = parser.parse_args()
     seen: list[Seen] = []
-    for place in options.place or ("local", "box"):
-        with cluster(place), tempfile.TemporaryDirectory() as folder:
-            for each in examine(place, options.cases, Path(folder)):
-                show(each)
-                if options.explain:
-                    explain(each)
-                seen.append(each)
+    end = time.monotonic() + 60 * options.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        for place in options.place or ("local", "box"):
+            with cluster(place):
+                for each in examine(place, options.cases, (options.folder or Path(folder)) / place):
+                    show(each)
+                    if options.explain:
+                        explain(each)
+                    seen.append(each)
+                    if time.monotonic() > end:
+                        break
     near, covered = sum(each.near for each in seen), sum(each.covered for each in seen)
     conclude(
         "prediction",

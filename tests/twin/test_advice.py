@@ -90,6 +90,25 @@ def test_what_the_first_start_on_a_node_takes_longer_is_told_apart() -> None:
     assert "cold" not in calibrate(runs[:1]).parameters
 
 
+def test_what_a_start_takes_longer_beside_others_is_told_apart() -> None:
+    """The job's phases have three tasks and one, so its nodes start together and alone."""
+    site = SiteModel(nodes=3, delays=Delays(start=0.5, start_beside=0.2))
+    (spans,) = played(site, StrategySetup("workflow"), [wide()])
+    starts = sorted({round(each.seconds, 6) for each in spans if each.what == "starting"})
+    assert starts == [0.5, 0.9]
+    fitted = {name: each.value for name, each in calibrate([spans]).parameters.items()}
+    assert fitted["start"] == pytest.approx(0.5)
+    assert fitted["start_beside"] == pytest.approx(0.2)
+
+
+def test_an_agent_that_is_kept_is_warm_for_the_next_job_too() -> None:
+    site = SiteModel(nodes=1, keeps_agents=True, delays=Delays(cold=2.0))
+    job = HybridJob((HybridStep((5.0,)),))
+    ledgers = played(site, StrategySetup("static"), [job, job])
+    cold = [each.seconds for spans in ledgers for each in spans if each.what == "starting"]
+    assert cold == [2.0]
+
+
 def test_what_a_task_imports_belongs_to_the_first_start_of_its_node() -> None:
     """Three nodes import once each; on two, the third task would not import again."""
     spans = [Interval("job", "run", "driver", 0.0, 10.0)]

@@ -270,5 +270,6 @@ def test_a_percentile_of_the_waits_limits_what_a_site_offers() -> None:
     assert free.usual.mean > free.wait.mean > 0
     with_less = best_offer_for_site(site, "workflow", 0.9 * free.usual.mean, p95=True)
     chosen = next(row for row in with_less[1] if row.vqpus == with_less[0])
-    least = min(row.usual.mean for row in with_less[1])
-    assert chosen.usual.mean <= max(0.9 * free.usual.mean, least)
+    fewest = min(row.vqpus for row in with_less[1])
+    in_time = chosen.usual.mean <= 0.9 * free.usual.mean
+    assert in_time or chosen.vqpus == fewest, "more of them are as late"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median, stdev
+from typing import NamedTuple
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
@@ -51,14 +52,17 @@ class Fitted:
         return ""
 
 
-PARAMETERS = ("grant", "start", "cold", "release", "step", "offload")
+PARAMETERS = ("grant", "start", "start_beside", "cold", "release", "step", "offload")
 FEWEST = 3
 """Minimum number of observations for a reliable parameter."""
 IRRELEVANT = 0.1
 """Uncertainty in seconds that does not matter."""
+NOTICED = 1e-3
+"""Fewest seconds by which starts side by side have to slow each other down to be told apart."""
 REMEDIES = {
     "grant": "a single job under workflow, which requests nodes in every phase",
     "start": "a single job under workflow, which starts its nodes anew in every phase",
+    "start_beside": "a single job under workflow, with phases of one task and of several",
     "cold": "a single job under workflow, which starts its nodes anew in every phase",
     "release": "a single job under workflow, which gives nodes back before its end",
     "step": "a single job with more phases",
@@ -72,7 +76,8 @@ class Calibration:
     """The parameters of a site and the durations of the tasks that ran on it."""
 
     parameters: dict[str, Fitted]
-    """grant, start, cold (if it is known), release, step and offload, in seconds."""
+    """grant, start, start_beside and cold (if they are known), release, step and offload, in
+    seconds."""
     tasks: dict[str, Fitted]
     """Duration of each kind of task in seconds."""
     keeps_agents: bool = False
@@ -125,16 +130,21 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
     """Fit the parameters to the ledgers of single runs."""
     seen: dict[str, list[float]] = defaultdict(list)
     tasks: dict[str, list[float]] = defaultdict(list)
+    firsts: list[NodeStart] = []
+    laters: list[NodeStart] = []
     keeps = []
     read = list(ledgers)
     for spans in read:
         for name, values in delay_samples(spans).items():
             seen[name] += values
+        first, later = _first_and_later(spans)
+        firsts += first
+        laters += later
         keeps.append(_keeps_agents(spans))
         for span in spans:
             if span.what == "busy" and span.lane.startswith("node/"):
                 tasks[span.label].append(_worked(span, spans))
-    seen |= _starts(seen.pop("first"), seen.pop("later"))
+    seen |= _starts(firsts, laters)
     if not tasks:
         raise UsageError("the runs have no finished task to calibrate from; name runs that worked")
     return Calibration(
@@ -215,14 +225,26 @@ def _tasks_by_phase(
     return found
 
 
+class NodeStart(NamedTuple):
+    """A node's start in a run."""
+
+    seconds: float
+    nodes: int
+    """Number of the job's nodes that started at the same time, including this one."""
+
+
 def _keeps_agents(spans: Sequence[Interval]) -> bool:
     """Whether nodes the job had held before started in less than half the time."""
     return _differ(*_first_and_later(spans))
 
 
-def _differ(first: Sequence[float], later: Sequence[float]) -> bool:
+def _differ(first: Sequence[NodeStart], later: Sequence[NodeStart]) -> bool:
     """Whether later starts take less than half the time of first ones."""
-    return bool(later) and median(later) < median(first) / 2
+    return bool(later) and _usual(later) < _usual(first) / 2
+
+
+def _usual(starts: Sequence[NodeStart]) -> float:
+    return median(each.seconds for each in starts)
 
 
 def _worked(task: Interval, spans: Sequence[Interval]) -> float:
@@ -235,31 +257,54 @@ def _worked(task: Interval, spans: Sequence[Interval]) -> float:
     )
 
 
-def _first_and_later(spans: Sequence[Interval]) -> tuple[list[float], list[float]]:
-    """Return the seconds of each node's first start in a run, and those of all further starts.
+def _first_and_later(spans: Sequence[Interval]) -> tuple[list[NodeStart], list[NodeStart]]:
+    """Return each node's first start in a run, and all further starts.
 
     What tasks import on a node counts as part of its first start: it is imported once on each
     node, however many tasks run there.
     """
-    starts: dict[str, list[float]] = defaultdict(list)
+    starts: dict[str, list[NodeStart]] = defaultdict(list)
     imports: dict[str, float] = defaultdict(float)
+    starting = [span for span in spans if span.what == "starting" and not span.label]
     for span in sorted(spans, key=lambda span: span.start):
         if span.what == "starting" and span.label:
             imports[span.lane] += span.seconds
         elif span.what == "starting":
-            starts[span.lane].append(span.seconds)
-    first = [each[0] + imports[lane] for lane, each in starts.items()]
-    later = [seconds for each in starts.values() for seconds in each[1:]]
+            middle = (span.start + span.end) / 2
+            nodes = sum(each.start <= middle <= each.end for each in starting)
+            starts[span.lane].append(NodeStart(span.seconds, nodes))
+    first = [NodeStart(own[0].seconds + imports[n], own[0].nodes) for n, own in starts.items()]
+    later = [each for own in starts.values() for each in own[1:]]
     held = [each for each in spans if each.what == "held" and each.lane.startswith("node/")]
-    return first or [0.0] * len(held), later  # nodes that need no time to start record none
+    return first or [NodeStart(0.0, 1)] * len(held), later  # a start of no time is not recorded
 
 
-def _starts(first: Sequence[float], later: Sequence[float]) -> dict[str, list[float]]:
-    """Tell a node's usual start from what the first one takes longer, if that is much."""
-    if not _differ(first, later):
-        return {"start": [*first, *later]}
-    usual = median(later)
-    return {"start": list(later), "cold": [each - usual for each in first]}
+def _starts(first: Sequence[NodeStart], later: Sequence[NodeStart]) -> dict[str, list[float]]:
+    """Tell a node's usual start from what the first one takes longer, if that is much.
+
+    Nodes that start at the same time compete for a file system, or for the cores of one machine,
+    so starts are compared by the number of nodes.
+    """
+    differ = _differ(first, later)
+    alike = [*first] if differ else [*first, *later]
+    least = min((each.nodes for each in alike), default=1)
+    alone = median([each.seconds for each in alike if each.nodes == least] or [0.0])
+    more = [(s.seconds - alone) / (s.nodes - least) for s in alike if s.nodes > least]
+    slower = median(more) if more else 0.0
+    if slower < NOTICED:
+        slower, more = 0.0, []
+
+    def own(starts: Sequence[NodeStart]) -> list[float]:
+        return [each.seconds - slower * (each.nodes - 1) for each in starts]
+
+    found = {"start": own(alike)}
+    if differ:
+        usual = _usual(later)
+        found = {
+            "start": [each.seconds for each in later],
+            "cold": [each - usual for each in own(first)],
+        }
+    return found | ({"start_beside": more} if more else {})
 
 
 def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
@@ -270,8 +315,8 @@ def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
     first, later = _first_and_later(spans)
     return {
         "grant": [each.seconds for each in spans if each.what == "wait" and each.lane == "nodes"],
-        "first": first,
-        "later": later,
+        "first": [each.seconds for each in first],
+        "later": [each.seconds for each in later],
         "release": _releases(spans),
         "step": [max(0.0, after.start - before.end) for before, after in pairs],
         "offload": [phase.seconds - _device_seconds(spans, phase) for phase in quantum],

@@ -178,7 +178,7 @@ def best_offer_for_site(
 
     Simulate the site's hybrid jobs as they arrive, exactly as `simulate` does. `longest` limits the
     mean wait or, with `p95`, the 95th percentile. If payloads wait longer with every number, choose
-    the number with the shortest wait.
+    the fewest with about the shortest wait.
     """
     known: dict[int, SiteEstimate] = {}
 
@@ -210,7 +210,8 @@ def best_offer_for_site(
         number *= 2
     within = [each for each in known.values() if waits(each) <= longest]
     if not within:
-        best = min(known.values(), key=lambda each: (waits(each), each.vqpus)).vqpus
+        shortest = min(map(waits, known.values()))
+        best = min(n for n, each in known.items() if waits(each) <= (1 + SAME) * shortest)
         return best, [known[each] for each in sorted(known)]
     least = min(each.turnaround.mean for each in within)
 

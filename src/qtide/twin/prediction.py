@@ -64,14 +64,15 @@ def predict(
     job, spread = job_of_case(ledgers, case), Variation.of([job_of(each, 1) for each in ledgers])
     wall, nodes, played = _played([job] * case.jobs, found.site(case.site_nodes), case)
     events = {name: len(samples) for name, samples in delay_samples(played[0]).items()}
-    events |= {"cold": events["first"], "start": events["first"] + events["later"]}
+    starts = events["first"] + events["later"]
+    events |= {"cold": events["first"], "start": starts, "start_beside": starts}
     walls, node_seconds = [wall], [nodes]
     for number in range(draws):
         random = Random(number)
         site = drawn_site(found, case.site_nodes, events, random)
         wall, nodes, _ = _played(list(spread.drawn(job, case.jobs, random)), site, case)
-        walls.append(wall)
-        node_seconds.append(nodes)
+        walls.append(wall * exp(random.gauss(0, PRIOR_TWIN)))
+        node_seconds.append(nodes * exp(random.gauss(0, PRIOR_TWIN)))
     return Prediction(case, _interval(walls), _interval(node_seconds))
 
 
@@ -158,6 +159,8 @@ PRIOR_DEGREES = 4
 """Degrees of freedom of what is assumed before any two runs can be compared."""
 PRIOR_RUN, PRIOR_TASK, PRIOR_QUANTUM, PRIOR_DELAY = 0.02, 0.02, 0.005, 0.1
 """Assumed relative deviations: between runs, between calls, of payloads, and of delays."""
+PRIOR_TWIN = 0.01
+"""Assumed relative deviation of what happens from what the twin simulates."""
 SHORT = 1e-3
 """Durations below this many seconds say nothing about relative deviations."""
 

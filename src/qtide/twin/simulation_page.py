@@ -109,7 +109,10 @@ def _finding(name: str, what: str, unit: str, cases: Sequence[Scenario]) -> str:
     least = found[0]
     tied = sum(each.mean - least.mean <= least.half + each.half for each in found)
     if tied == len(ranked):
-        return f"{what}: no case is better than another beyond the confidence intervals."
+        return (
+            f"{what}: no case is better than another beyond the confidence intervals, which more "
+            "--replications narrow."
+        )
     if tied > 1:
         names = [_name(case) for case in ranked[:tied]]
         return (
@@ -194,6 +197,8 @@ def _bars(name: str, cases: Sequence[Scenario]) -> Figure:
         axis.barh(names, idle, left=means, color=hue(0), alpha=TINT, height=0.7)
     axis.set_xlim(0, 100 if NAMES[name].endswith("%") else None)
     axis.invert_yaxis()
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}" if x >= 10 else f"{x:g}")
     axis.tick_params(colors=MUTED, labelsize=8.5, length=0)
     axis.grid(axis="x", color=LINE, linewidth=0.6)
     axis.set_axisbelow(True)
@@ -233,29 +238,26 @@ def map_figure(
     axis = figure.subplots()
     for y, row in enumerate(chart):
         for x, cell in enumerate(row):
-            colour = COLOURS[order.index(cell.strategy) % len(COLOURS)]
-            depth = 0.15 + 0.85 * min(1.0, cell.margin / FULL)
-            axis.add_patch(
-                Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, alpha=depth, edgecolor="w")
-            )
+            colour = hue(order.index(cell.strategy))
+            depth = 0.15 + 0.6 * min(1.0, cell.margin / FULL)
+            place = (x - 0.49, y - 0.48)
+            axis.add_patch(Rectangle(place, 0.98, 0.96, facecolor=colour, alpha=depth, linewidth=0))
             words = f"{cell.margin:.0%}" if cell.margin >= 0.005 else "="
-            axis.text(x, y, words, ha="center", va="center", fontsize=8, color=INK)
+            axis.text(x, y - 0.3, words, ha="center", va="center", fontsize=9, color=INK)
     axis.set_xlim(-0.5, len(ratios) - 0.5)
     axis.set_ylim(-0.5, len(waits) - 0.5)
-    axis.plot(_place(here[0], ratios), _place(here[1], waits), "k*", markersize=14)
+    axis.plot(_place(here[0], ratios), _place(here[1], waits), "*", color=INK, markersize=13)
     axis.set_xticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios])
     axis.set_yticks(range(len(waits)), [f"{wait:g}" for wait in waits])
-    axis.set_xlabel("quantum time / classical time")
-    axis.set_ylabel("wait of a request for nodes, s")
-    axis.set_title(
-        "Advised strategy, and how much more the runner-up costs; the star is this job", fontsize=10
-    )
-    patches = [Patch(color=COLOURS[order.index(name) % len(COLOURS)], label=name) for name in names]
-    figure.legend(handles=patches, loc="outside right upper")
+    axis.tick_params(colors=MUTED, length=0)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel("quantum time / classical time", color=MUTED)
+    axis.set_ylabel("wait of a request for nodes, s", color=MUTED)
+    words = "Advised strategy, and how much more the runner-up costs; the star is this job"
+    axis.set_title(words, fontsize=10, loc="left", color=INK)
+    patches = [Patch(color=hue(order.index(name)), label=name) for name in names]
+    figure.legend(handles=patches, loc="outside right upper", frameon=False, labelcolor=MUTED)
     return figure
-
-
-COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
 
 
 def _place(value: float, values: Sequence[float]) -> float:

@@ -98,6 +98,13 @@ def test_what_is_wrong_with_a_file_is_said_in_a_sentence(
         read_site(file)
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text("nodes = 4", encoding="utf-16")
+    with pytest.raises(UsageError, match=r"site.toml is not valid TOML: 'utf-8' codec"):
+        read_site(file)
+
+
 def test_each_partition_is_a_site_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text(PARTITIONS)

@@ -157,6 +157,8 @@ class Delays:
     """Until a request is considered; no node is held meanwhile."""
     start: Seconds = 0.0
     """Until a granted node can work."""
+    start_beside: Seconds = 0.0
+    """Added to a start for each other node that starts at the same time."""
     release: Seconds = 0.0
     """Until a released node is free; it counts as held meanwhile."""
     withdraw: Seconds = 0.0
@@ -164,7 +166,7 @@ class Delays:
     reconfigure: Seconds | None = None
     """Until a malleable job's request to grow is considered; by default the same as `grant`."""
     cold: Seconds = 0.0
-    """Added to a job's first start on a node."""
+    """Added to a job's first start on a node; if agents are kept, only to that of the first job."""
     turnaround: Seconds = 0.0
     """Until a free node can be granted again; nobody holds it meanwhile."""
     step: Seconds = 0.0
@@ -347,7 +349,7 @@ def read_site(file: Path) -> SiteModel:
         raise UsageError(
             f"the site file {file} cannot be read ({error.strerror}); name a TOML file"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the site file {file} is not valid TOML: {error}") from None
     return site_of(table, file)
 
