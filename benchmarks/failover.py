@@ -4,28 +4,32 @@ Beside it in the same run: SQLite, for tasks per second. Patroni, which does the
 itself, notices a lost leader after its `ttl`, by its documentation 30 s unless set otherwise.
 
     python benchmarks/failover.py                 # losses and rates
-    sudo python benchmarks/failover.py soak 3600  # 320 faults, within an hour at most
+    sudo python benchmarks/failover.py soak 7200  # 340 faults, within two hours at most
+    python benchmarks/failover.py soak-sqlite 3600  # 200 faults of a service with SQLite
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import urllib3
 from claims import Claim, at_least, at_most, conclude
 
 from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
+from qtide.service.fence import workers
 from qtide.service.local_service import LocalService
 from qtide.service.postgresql import connect
 from qtide.service.store import open_database
@@ -117,8 +121,10 @@ class Users:
 
 def main() -> None:
     """Measure all parts, or those that are named."""
-    if sys.argv[1:2] == ["soak"]:
-        conclude("failover", soak(float(sys.argv[2]) if sys.argv[2:] else 3600.0))
+    soaks = {"soak": soak, "soak-sqlite": soak_alone}
+    if sys.argv[1:] and sys.argv[1] in soaks:
+        limit = float(sys.argv[2]) if sys.argv[2:] else 3600.0
+        conclude("failover", soaks[sys.argv[1]](limit))
         return
     parts = {"losses": losses, "rates": rates}
     chosen = [parts[name] for name in sys.argv[1:]] or list(parts.values())
@@ -241,42 +247,89 @@ def gaps(service: LocalService) -> list[float]:
     return [1000 * (start - end) for start, end in zip(starts, ends, strict=False)]
 
 
-FAULTS = {"service": 100, "standby": 100, "database": 100, "partition": 20}
-"""How often each is to fail."""
+FAULTS = {"service": 100, "standby": 100, "database": 100, "pause": 20, "partition": 20}
+"""How often each of two services on one PostgreSQL is to fail."""
+ALONE = {"service": 100, "device": 100}
+"""The same of a service with SQLite."""
+
+
+class Alone:
+    """A service with a SQLite file, and a client that knows it."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.service = LocalService(folder, device).start()
+        self.client = self.service.client()
+
+    def rows(self, words: str) -> list[dict[str, Any]]:
+        """What the store says."""
+        opened = open_database(self.service.state)
+        try:
+            return [dict(row) for row in opened.execute(words).fetchall()]
+        finally:
+            opened.close()
 
 
 def soak(limit: float) -> list[Claim]:
-    """Kill service, standby and database, and part hosts, at random under load."""
-    network, done = Network(), dict.fromkeys(FAULTS, 0)
-    with tempfile.TemporaryDirectory(prefix="qtide-failover-") as name:
-        folder = Path(name)
+    """Kill service, standby and database, pause a leader and part hosts, at random under load."""
+    with ExitStack() as opened:
+        folder, device = opened.enter_context(keeping_diaries())
         os.environ |= dict.fromkeys(("SSL_CERT_FILE", "QTIDE_CA_FILE"), str(folder / "ca.pem"))
-        keep_diaries(folder)
+        network = Network()
+        opened.callback(network.remove)
         there = network.host("d")
         server = PostgresServer(there.address, there.within).start()
-        HostedPair.device = f'{DEVICE}python = "{folder / "python"}"\n'
+        opened.callback(server.stop)
+        HostedPair.device = device
         HostedPair.ahead = 0.0  # one clock tells whether two tasks were on the device at once
         pair = HostedPair(folder, network, server.url)
+        opened.callback(pair.end)
+        claims = endured(pair, limit, FAULTS, lambda what: fail(what, pair, server))
+        return [*claims, *audited(pair, folder)]
+
+
+def soak_alone(limit: float) -> list[Claim]:
+    """Kill a service with SQLite, and the process of its device, at random under load."""
+    with keeping_diaries() as (folder, device):
+        alone = Alone(folder, device)
         try:
-            load = Load(pair)
-            end, chance = time.monotonic() + limit, random.Random(7)
-            while time.monotonic() < end and done != FAULTS:
-                what = chance.choice([each for each in FAULTS if done[each] < FAULTS[each]])
-                fail(what, pair, server)
-                done[what] += 1
-                load.more(chance.randint(1, 10))
-                print(f"\r{done}, {len(load.answers)} answers", end="", flush=True)
-            load.end()
-            print()
-            claims = [
-                at_least(f"times that the {each} failed", done[each], FAULTS[each])
-                for each in FAULTS
-            ]
-            return [*claims, *audited(pair, load, folder)]
+            claims = endured(alone, limit, ALONE, lambda what: fail_alone(what, alone.service))
+            return [*claims, *audited(alone, folder)]
         finally:
-            pair.end()
-            server.stop()
-            network.remove()
+            alone.service.kill()
+
+
+@contextmanager
+def keeping_diaries() -> Iterator[tuple[Path, str]]:
+    """A folder, and a device in a configuration whose processes keep their notes there."""
+    with tempfile.TemporaryDirectory(prefix="qtide-failover-") as name:
+        keep_diaries(Path(name))
+        yield Path(name), f'{DEVICE}python = "{Path(name) / "python"}"\n'
+
+
+def endured(
+    pair: HostedPair | Alone, limit: float, faults: dict[str, int], let_fail: Callable[[str], None]
+) -> list[Claim]:
+    """Let each fault happen so often, in any order, while clients work, and check their answers."""
+    done, end, chance = dict.fromkeys(faults, 0), time.monotonic() + limit, random.Random(7)
+    load = Load(pair.client)
+    while time.monotonic() < end and done != faults:
+        what = chance.choice([each for each in faults if done[each] < faults[each]])
+        let_fail(what)
+        done[what] += 1
+        load.more(chance.randint(1, 10))
+        print(f"\r{done}, {len(load.answers)} answers", end="", flush=True)
+    load.end()
+    print()
+    rows = pair.rows("SELECT key, state FROM tasks")
+    known = {row["key"] for row in rows if row["state"] == "done"}
+    wrong = [
+        key for key, found in load.answers.items() if found != [int(n) for n in key.split("-")]
+    ]
+    return [
+        *(at_least(f"times that the {each} failed", done[each], faults[each]) for each in faults),
+        at_most("tasks lost or wrong", len(set(load.answers) - known) + len(wrong), 0),
+        at_most("tasks accepted twice", len(rows) - len(load.answers), 0),
+    ]
 
 
 def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
@@ -287,31 +340,40 @@ def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
         server.kill()
         time.sleep(0.2)
         server.start()
+    elif what == "pause":
+        os.kill(leader.pid, signal.SIGSTOP)
+        wait_until(lambda: refusal(standby) is None)
+        os.kill(leader.pid, signal.SIGCONT)
+        leader.wait(180.0)
     elif what == "partition":
         pair.host_of(leader).cut_off()
         wait_until(lambda: refusal(standby) is None)
         pair.host_of(leader).rejoin()
-        leader.wait(60.0)
+        leader.wait(180.0)
     else:
         (leader if what == "service" else standby).kill()
     pair.settle()
 
 
-def audited(pair: HostedPair, load: Load, folder: Path) -> list[Claim]:
-    """Compare answers, database and what the device's processes noted themselves."""
-    rows = pair.rows("SELECT key, state FROM tasks")
-    known = {row["key"] for row in rows if row["state"] == "done"}
-    wrong = [
-        key for key, found in load.answers.items() if found != [int(n) for n in key.split("-")]
-    ]
+def fail_alone(what: str, service: LocalService) -> None:
+    """Kill the service or its device's process, in the middle of its work."""
+    if what == "service":
+        service.kill()
+        service.start()
+    else:
+        wait_until(lambda: workers(service.pid))
+        for each in workers(service.pid):
+            os.kill(each, signal.SIGKILL)
+
+
+def audited(pair: HostedPair | Alone, folder: Path) -> list[Claim]:
+    """Compare the books with what the device's processes noted themselves."""
     booked = pair.rows("SELECT sum(seconds) AS seconds, count(*) AS number FROM occupations")[0]
     noted = sorted(busy(folder), key=lambda each: each.began)
     overlaps = sum(b.began < a.began + a.seconds - 1e-3 for a, b in pairwise(noted))
     difference = abs(sum(each.seconds for each in noted) - booked["seconds"])
-    print(f"{len(load.answers)} tasks, {len(noted)} occupations, {booked['number']} booked")
+    print(f"{len(noted)} occupations, {booked['number']} booked")
     return [
-        at_most("tasks lost or wrong", len(set(load.answers) - known) + len(wrong), 0),
-        at_most("tasks accepted twice", len(rows) - len(load.answers), 0),
         at_most("times that two tasks were on the device", overlaps, 0),
         at_most("seconds of the device that the books lack, or have twice", difference, 0.001),
     ]

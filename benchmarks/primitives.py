@@ -37,6 +37,9 @@ DEVICES = """
 kind = "gate"
 qubits = 5
 limit = 600
+
+[limits]
+validation_seconds = 3000  # per minute and user: two thousand single tasks are checked one by one
 """
 OBSERVABLE = SparsePauliOp(["ZZIII", "IZZII", "IIZZI", "IIIZZ", "XXIII"], [1, 1, 1, 1, 0.5])
 REPEATS = 3

@@ -78,7 +78,7 @@ def main() -> None:
     """Run the circuits under each rule, and compare."""
     chance = random.Random(7)
     circuits = [chance.choice(FAMILIES)(chance.randint(3, 5), chance) for _ in range(CIRCUITS)]
-    exact = [_distribution(circuit) for circuit in circuits]
+    exact = [distribution(circuit) for circuit in circuits]
     print(f"{'rule':14} {'completion s':>12} {'last s':>7} {'fidelity':>9}  by device")
     found = {rule.__name__: _measured(rule, circuits, exact) for rule in RULES}
     ours, best, free = (found[rule.__name__] for rule in RULES)
@@ -110,7 +110,7 @@ def _measured(rule: Rule, circuits: list[Any], exact: list[Any]) -> tuple[float,
         rows = [task.refresh().response for task in tasks]
     completion = mean(row["ended"] - row["submitted"] for row in rows)
     pairs = zip(answers, exact, strict=True)
-    fidelity = mean(_hellinger(counts, truth) for counts, truth in pairs)
+    fidelity = mean(hellinger(counts, truth) for counts, truth in pairs)
     last = max(row["ended"] for row in rows) - began
     share = {name: sum(row["device"] == name for row in rows) for name in QUEUES}
     print(f"{rule.__name__:14} {completion:>12.2f} {last:>7.1f} {fidelity:>9.4f}  {share}")
@@ -118,7 +118,8 @@ def _measured(rule: Rule, circuits: list[Any], exact: list[Any]) -> tuple[float,
     return completion, fidelity
 
 
-def _distribution(circuit: Any) -> dict[str, float]:
+def distribution(circuit: Any) -> dict[str, float]:
+    """The exact probabilities of a circuit's outcomes."""
     from qiskit.quantum_info import Statevector
 
     bare = circuit.remove_final_measurements(inplace=False)
@@ -126,7 +127,8 @@ def _distribution(circuit: Any) -> dict[str, float]:
     return found
 
 
-def _hellinger(counts: dict[str, int], truth: dict[str, float]) -> float:
+def hellinger(counts: dict[str, int], truth: dict[str, float]) -> float:
+    """Hellinger's fidelity between measured counts and exact probabilities."""
     total = sum(counts.values())
     overlap = sum(sqrt(n / total * truth.get(key, 0.0)) for key, n in counts.items())
     return overlap**2
@@ -159,7 +161,11 @@ def w_state(qubits: int, _: random.Random) -> Any:
     made = _circuit(qubits)
     made.x(0)
     for qubit in range(qubits - 1):
-        made.cry(2 * acos(sqrt(1 / (qubits - qubit))), qubit, qubit + 1)
+        half = acos(sqrt(1 / (qubits - qubit)))
+        made.ry(half, qubit + 1)  # a controlled rotation by twice the angle
+        made.cx(qubit, qubit + 1)
+        made.ry(-half, qubit + 1)
+        made.cx(qubit, qubit + 1)
         made.cx(qubit + 1, qubit)
     return _measure(made)
 
@@ -189,7 +195,9 @@ def bernstein_vazirani(qubits: int, chance: random.Random) -> Any:
 def qft(qubits: int, chance: random.Random) -> Any:
     """Quantum Fourier transform of a basis state, and back of half of it."""
     made = _circuit(qubits)
-    made.x([qubit for qubit in range(qubits) if chance.random() < 0.5])
+    for qubit in range(qubits):
+        if chance.random() < 0.5:
+            made.x(qubit)
     for qubit in reversed(range(qubits)):
         made.h(qubit)
         for other in range(qubit):

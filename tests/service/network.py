@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,8 +89,12 @@ class Network:
         return self.hosts[-1]
 
     def remove(self) -> None:
-        """Remove everything; processes have to have ended."""
+        """Remove everything, and kill what still runs there."""
         for each in self.hosts:
+            listed = ["ip", "netns", "pids", each.name]
+            for pid in subprocess.run(listed, check=True, capture_output=True).stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             ip("netns", "del", each.name)
         ip("link", "del", self.switch)
 

@@ -64,6 +64,7 @@ class PostgresServer:
         """Kill all its processes, like a power cut."""
         assert self._process is not None
         pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)  # so that it has no further children
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for each in (pid, *map(int, children)):
             os.kill(each, signal.SIGKILL)

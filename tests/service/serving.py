@@ -21,7 +21,7 @@ Serve = Callable[..., LocalService]
 """Starts a service that the test may kill."""
 
 
-def wait_until(holds: Any, limit: float = 60.0) -> None:
+def wait_until(holds: Any, limit: float = 180.0) -> None:
     """Return as soon as a condition holds."""
     end = time.monotonic() + limit
     while not holds():

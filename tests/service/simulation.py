@@ -39,12 +39,13 @@ BEGIN INSERT INTO endings VALUES (new.id); END;
 class StaleWorker(SimulatedWorker):
     """Answers every earlier attempt once more, wrongly, before it starts a new one."""
 
-    async def perform(self, header: Header, body: bytes) -> None:
-        task, _, attempt = header["ticket"].partition(":")
-        for earlier in range(1, int(attempt)):
-            words = {"ticket": f"{task}:{earlier}", "format": "value", "seconds": 99.0}
-            self.say(words, b'"of an earlier attempt"')
-        await super().perform(header, body)
+    async def perform_together(self, orders: list[tuple[Header, bytes]]) -> None:
+        for header, _ in orders:
+            task, _, attempt = header["ticket"].partition(":")
+            for earlier in range(1, int(attempt)):
+                words = {"ticket": f"{task}:{earlier}", "format": "value", "seconds": 99.0}
+                self.say(words, b'"of an earlier attempt"')
+        await super().perform_together(orders)
 
 
 class WatchedDevice(SimulatedDevice):
@@ -55,12 +56,12 @@ class WatchedDevice(SimulatedDevice):
     def new_worker(self) -> SimulatedWorker:
         return StaleWorker(self)
 
-    def occupy(self, ticket: str) -> SimulatedOccupation:
+    def occupy(self, ticket: str, alone: float) -> SimulatedOccupation:
         task = ticket.partition(":")[0]
         words = "SELECT state FROM tasks WHERE id = ?"
         row = self.store.read(lambda db: db.execute(words, (task,)).fetchone())
         assert row["state"] in ("queued", "running"), "started before it was accepted, or after"
-        return super().occupy(ticket)
+        return super().occupy(ticket, alone)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.service.audit import AuditTrail
 from qtide.service.local_service import LocalService
+from tests.interfaces.cli.inside import refused
 from tests.interfaces.cli.test_service import qtide
 from tests.service.serving import BURSTS, Serve
 from tests.service.test_reload import reloaded
@@ -45,6 +46,9 @@ def test_tokens_drains_cancels_and_limits_are_recorded(service: LocalService) ->
             eve.submit(Burst(0.0), "dev")
     operator.call("POST", f"/v1/tasks/{task.id}/cancel")
     operator.call("POST", "/v1/devices/dev/resume")
+    window = {"device": "dev", "start": 4e9, "end": 4e9 + 3600, "reason": "a new pump"}
+    planned = operator.call("POST", "/v1/maintenance", form=window)
+    operator.call("DELETE", f"/v1/maintenance/{planned['number']}")
     found = audited(service)
     assert [(each["event"], each["actor"]) for each in found] == [
         ("token made", getpass.getuser()),
@@ -53,7 +57,10 @@ def test_tokens_drains_cancels_and_limits_are_recorded(service: LocalService) ->
         ("limit exceeded", "eve"),
         ("task cancelled", "operator"),
         ("device resumed", "operator"),
+        ("maintenance planned", "operator"),
+        ("maintenance cancelled", "operator"),
     ]
+    assert (found[6]["reason"], found[6]["start"]) == ("a new pump", "2096-10-02T07:06Z")
     assert found[1]["reason"] == "cooling"
     assert found[1]["origin"] == f"uid {os.getuid()}"
     assert found[2]["origin"] == "address 127.0.0.1"
@@ -104,3 +111,8 @@ def test_a_disk_that_cannot_be_written_does_not_stop_the_service(tmp_path: Path)
     (tmp_path / "audit").write_text("no folder")
     AuditTrail(tmp_path / "audit").record("something", "ada")
     assert (tmp_path / "audit").read_text() == "no folder"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    said = refused("audit", "--state", tmp_path / "none")
+    assert "there is no state of a service" in said

@@ -22,7 +22,8 @@ from qtide.backends.payloads.payload import Burst, encode
 from qtide.service.local_service import LocalService
 from qtide.service.queries import usage
 from qtide.service.records import SITE
-from qtide.service.store import SCHEMA, connect
+from qtide.service.schema import SCHEMA
+from qtide.service.store import connect
 from tests.service.serving import BURSTS, Serve, wait_until
 
 DIARY = """

@@ -13,7 +13,8 @@ from qtide.backends.client.access import AUTHORITY, access_files
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import UsageError
-from qtide.service.configuration import Configuration, demonstration, examined, read_configuration
+from qtide.service.configuration import Configuration, demonstration
+from qtide.service.configuration_check import examined, read_configuration
 from qtide.service.local_service import QTIDE, LocalService
 from tests.service.serving import BURSTS, wait_until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.allocations import Allocation, AllocationPeriod, NothingLeft
 from qtide.service.backlog import Submission
+from qtide.service.configuration import DAY
 from qtide.service.local_service import LocalService
 from qtide.service.task import Caller, CannotPromise, Conflict, Forbidden
 from tests.service.serving import Serve
-from tests.service.simulation import Site
+from tests.service.simulation import OPERATOR, Site
 
 ADA, BOB = Caller("ada"), Caller("bob")
 SESSIONS = {"longest": 60.0, "idle": 5.0}
@@ -82,6 +85,53 @@ def test_a_task_that_would_end_after_the_session_waits_for_its_end() -> None:
     session, task = site_with(steps).rows()
     assert session["ended"] - session["started"] == pytest.approx(5.0, abs=0.1)
     assert task["started"] == pytest.approx(session["ended"], abs=0.1)
+
+
+def test_the_tasks_that_a_session_leaves_keep_their_owners_quota() -> None:
+    """They take the seconds that the session reserved, then the others that are left today."""
+    site = Site(
+        VirtualWorld(),
+        {"policy": "fifo", "sessions": SESSIONS},
+        quotas={"user": {"qpu_seconds": 10.0}},
+    )
+
+    async def body() -> None:
+        await site.open()
+        await site.world.sleep(5.0)
+        session = await site.service.submit(ADA, Submission("dev", encode(Burst(9.0)), idle=5.0))
+        for seconds in (1.0, *[8.0] * 3):
+            site.world.start(site.submit(ADA, seconds, session=session.id))
+        await site.world.sleep(2.0)
+        await site.service.cancel(ADA, session.id)
+        await site.settle()
+
+    site.world.run(body(), until=1e6)
+    site.check()
+    days = Counter[int]()
+    for row in site.rows():
+        days[row["started"] // DAY] += row["used"]
+    assert max(days.values()) <= 10.0
+    assert len(days) == 3
+    assert site.rows()[1]["ended"] < 10.0, "the first one ran in the session"
+
+
+def test_a_session_lends_what_it_reserved_of_an_allocation_to_its_tasks() -> None:
+    async def steps(site: Site) -> None:
+        whole = Allocation(0, "", ADA.user, "", AllocationPeriod.DAY, 10.0)
+        await site.service.add_allocation(OPERATOR, whole)
+        session = await site.service.submit(ADA, Submission("dev", encode(Burst(10.0)), idle=1.0))
+        for _ in range(3):
+            site.world.start(site.submit(ADA, 3.0, session=session.id))
+        await site.world.sleep(0.1)
+        with pytest.raises(NothingLeft, match="has 0 left of 10 QPU seconds"):
+            burst = encode(Burst(3.0))
+            await site.service.submit(ADA, Submission("dev", burst, session=session.id))
+        await site.world.sleep(20.0)
+        (balance,) = site.service.allocations.all()
+        assert balance["reserved"] == 0.0
+        assert balance["used"] == pytest.approx(10.0, abs=0.1)
+
+    assert len(site_with(steps).accepted) == 3
 
 
 def test_a_session_takes_only_what_site_and_promises_allow() -> None:

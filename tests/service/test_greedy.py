@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -16,6 +17,8 @@ import pytest
 
 from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
+from qtide.core.world.real import RealWorld
+from qtide.service.bulk import Bulk, read_form_alone
 from qtide.service.local_service import LocalService
 from tests.service.attacking import MB, head, line, memory, refusals, send
 from tests.service.serving import wait_until
@@ -235,3 +238,23 @@ def test_nothing_is_done_for_who_hung_up(service: LocalService) -> None:
     form = {"device": "star", "format": "iqm", "payload": CIRCUIT}
     assert submit(service, "eva", form)[0] == 201
     assert list(service.client("gone").tasks()) == []
+
+
+def test_what_is_large_is_read_when_the_turn_of_its_user_has_come() -> None:
+    bulk, reading, most = Bulk(RealWorld()), 0, 0
+    bulk.allow([read_form_alone])
+
+    async def read() -> bytes:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0.001)
+        reading -= 1
+        return b'{"long": "answer"}'
+
+    async def main() -> None:
+        await asyncio.gather(*[bulk.do(read_form_alone, read, "eve") for _ in range(10)])
+        await bulk.close()
+
+    asyncio.run(main())
+    assert most == 1

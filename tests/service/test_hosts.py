@@ -90,7 +90,7 @@ def hosted(
 def test_a_network_that_parts_hosts_and_is_slow_loses_nothing_and_lets_one_lead(
     hosted: HostedPair, database: tuple[Host, PostgresServer]
 ) -> None:
-    load = Load(hosted)
+    load = Load(hosted.client)
     load.more(10)
     # the leader's host is cut off from everybody
     old = hosted.leader()

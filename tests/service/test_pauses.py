@@ -162,9 +162,15 @@ def test_what_was_measured_before_survives_a_kill_and_the_answer_does_not_change
     circuit.measure(range(3), range(3))
     long = client.submit([circuit], "slow", shots=300, seed=5)
     wait_until(lambda: long.refresh().response["started"])
-    urgent = client.submit(Burst(1.0, "first"), "slow", max_wait=4.0)
-    wait_until(lambda: long.refresh().response["share"] > 0)
-    so_far = long.partial()
+    urgent = client.submit(Burst(3.0, "first"), "slow", max_wait=4.0)
+    so_far: Any = None
+
+    def gave_way() -> bool:
+        nonlocal so_far
+        so_far = long.partial()
+        return so_far is not None
+
+    wait_until(gave_way)
     service.kill()
     service.start()
     assert urgent.result(60.0) == "first"

@@ -37,11 +37,11 @@ def test_seconds_are_reserved_and_unused_ones_are_released() -> None:
     meter = QuotaMeter(Quotas(users={"ada": Quota(qpu_seconds=10.0)}))
     long = task("long", seconds=8.0)
     meter.hold(long, 0.0)
-    assert not meter.fits(Caller("ada"), 3.0, 0.0)
+    assert meter.blocked(Caller("ada"), 3.0, 0.0) is not None
     long.used = 1.0
     meter.charge(long, 0.0)
-    assert meter.fits(Caller("ada"), 9.0, 0.0)
-    assert not meter.fits(Caller("ada"), 9.5, 0.0)
+    assert meter.blocked(Caller("ada"), 9.0, 0.0) is None
+    assert meter.blocked(Caller("ada"), 9.5, 0.0) is not None
 
 
 def test_a_task_longer_than_the_daily_limit_is_refused() -> None:
@@ -55,9 +55,9 @@ def test_a_task_longer_than_the_daily_limit_is_refused() -> None:
 
 def test_one_that_was_accepted_under_another_limit_runs_alone_on_a_day() -> None:
     meter = QuotaMeter(Quotas(user=Quota(qpu_seconds=10.0)))
-    assert meter.fits(ADA, 100.0, 0.0)
+    assert meter.blocked(ADA, 100.0, 0.0) is None
     meter.note(ADA, 1.0, 0.0)
-    assert not meter.fits(ADA, 100.0, 0.0)
+    assert meter.blocked(ADA, 100.0, 0.0) is not None
 
 
 def test_a_new_day_begins_with_what_is_still_reserved() -> None:
@@ -65,8 +65,8 @@ def test_a_new_day_begins_with_what_is_still_reserved() -> None:
     meter.note(ADA, 9.0, 10.0)
     meter.hold(task("one", seconds=4.0), 10.0)
     assert meter.next_day(10.0) == DAY
-    assert not meter.fits(Caller("ada"), 7.0, DAY + 1)
-    assert meter.fits(Caller("ada"), 6.0, DAY + 1)
+    assert meter.blocked(Caller("ada"), 7.0, DAY + 1) is not None
+    assert meter.blocked(Caller("ada"), 6.0, DAY + 1) is None
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 100.0), st.floats(0.0, 200.0)), max_size=30))

@@ -14,8 +14,9 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.devices.gate import gate
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.allocations import Allocation, AllocationPeriod
 from qtide.service.backlog import Submission
-from qtide.service.configuration import Configuration
+from qtide.service.configuration import Configuration, Quota, Quotas
 from qtide.service.service import Service
 from qtide.service.store import in_memory
 from qtide.service.task import Caller, ServiceTask
@@ -92,7 +93,7 @@ def test_a_task_goes_where_it_ends_first_and_moves_if_its_device_is_drained() ->
         assert (waits.device, waits.moves) == ("dev0", 1)
         sentence = fleet.service.why(ADA, waits.id)["sentences"][0]
         assert "it should end first on dev0" in sentence
-        assert "it moved 1 times" in sentence
+        assert "it moved once" in sentence
         named = await fleet.submit(1.0, "dev1")
         await fleet.world.sleep(20.0)
         assert named.state == "queued"  # whoever names a device waits for it
@@ -101,6 +102,28 @@ def test_a_task_goes_where_it_ends_first_and_moves_if_its_device_is_drained() ->
 
     fleet.world.run(main(), until=1e5)
     fleet.check()
+
+
+def test_what_ran_on_a_device_that_died_ends_on_another_and_nothing_else_moves() -> None:
+    """As the fragments of a cut circuit, of which each is a task of its own."""
+    fleet = Fleet(3)
+
+    async def main() -> None:
+        await fleet.open()
+        fragments = [await fleet.submit(10.0) for _ in range(3)]
+        await fleet.world.sleep(2.0)
+        began = [task.device for task in fragments]
+        assert len({*began}) == 3
+        lost = fleet.devices[began[1]]
+        lost.broken = True
+        assert lost.worker is not None
+        lost.worker.die()
+        await fleet.settle()
+        assert [task.state for task in fragments] == ["done"] * 3
+        assert [task.moves for task in fragments] == [0, 1, 0]
+        assert fragments[1].device in (began[0], began[2])
+
+    fleet.world.run(main(), until=1e5)
 
 
 def test_a_promise_is_made_by_the_first_device_that_can() -> None:
@@ -118,6 +141,79 @@ def test_a_promise_is_made_by_the_first_device_that_can() -> None:
 
     fleet.world.run(main(), until=1e5)
     fleet.check()
+
+
+def on_two(body: Any) -> Fleet:
+    """Two devices on which something was done, and everything has ended."""
+    fleet = Fleet(2)
+
+    async def main() -> None:
+        await fleet.open()
+        await body(fleet)
+        await fleet.settle()
+
+    fleet.world.run(main(), until=1e6)
+    fleet.check()
+    return fleet
+
+
+async def allocate(fleet: Fleet, device: str, seconds: float) -> None:
+    day = Allocation(0, "", ADA.user, device, AllocationPeriod.DAY, seconds)
+    await fleet.service.add_allocation(OPERATOR, day)
+
+
+def test_an_allocation_that_is_used_up_sends_a_task_to_the_next_device() -> None:
+    async def body(fleet: Fleet) -> None:
+        await allocate(fleet, "dev0", 4.0)
+        assert (await fleet.submit(5.0)).device == "dev1"
+
+    on_two(body)
+
+
+def test_no_task_moves_to_where_an_allocation_leaves_it_nothing() -> None:
+    async def body(fleet: Fleet) -> None:
+        await allocate(fleet, "dev0", 11.0)
+        await fleet.submit(10.0, "dev0")
+        await fleet.submit(5.0, "dev1")
+        waits = await fleet.submit(5.0)
+        await fleet.service.drain(OPERATOR, "dev1", "cooling")
+        await fleet.world.sleep(2.0)
+        assert (waits.device, waits.state) == ("dev1", "queued")
+        await fleet.service.resume(OPERATOR, "dev1")
+
+    on_two(body)
+
+
+def test_a_task_that_moves_takes_its_reservation_along() -> None:
+    async def body(fleet: Fleet) -> None:
+        await allocate(fleet, "dev1", 100.0)
+        await fleet.submit(10.0, "dev0")
+        await fleet.submit(5.0, "dev1")
+        waits = await fleet.submit(50.0)
+        await fleet.service.drain(OPERATOR, "dev1", "cooling")
+        await fleet.world.sleep(2.0)
+        assert waits.device == "dev0"
+        (balance,) = fleet.service.allocations.all()
+        assert balance["reserved"] == 5.0, "only the task that runs there"
+        await fleet.service.resume(OPERATOR, "dev1")
+
+    on_two(body)
+
+
+def test_a_task_beyond_its_quota_moves_to_no_other_device() -> None:
+    async def body(fleet: Fleet) -> None:
+        before = fleet.service.configuration
+        quotas = Quotas(user=Quota(qpu_seconds=10.0))
+        fleet.service.reconfigure(before.model_copy(update={"quotas": quotas}))
+        await fleet.submit(8.0)
+        waits = await fleet.submit(8.0)
+        kept = {name: each for name, each in before.devices.items() if name != waits.device}
+        fleet.service.reconfigure(before.model_copy(update={"quotas": quotas, "devices": kept}))
+        await fleet.world.sleep(100.0)
+        assert fleet.service.over_quota(waits)
+        assert waits.state == "queued"
+
+    on_two(body)
 
 
 durations = st.sampled_from((0.01, 1.0, 4.0, 9.0))

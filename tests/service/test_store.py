@@ -151,13 +151,13 @@ def test_a_simulated_store_keeps_what_was_committed_before_a_power_cut() -> None
     assert sorted(kept) == ["committed, not told", "later"]
 
 
-def test_a_simulated_store_that_is_full_refuses_and_works_again_later() -> None:
+def test_a_simulated_store_that_is_away_refuses_and_works_again_later() -> None:
     world = VirtualWorld()
     store = SimulatedStore(world)
 
     async def main() -> None:
         store.broken = True
-        with pytest.raises(StoreFailed, match="full"):
+        with pytest.raises(StoreFailed, match="away"):
             await store.write(draining("a"))
         store.broken = False
         await store.write(draining("a"))

@@ -18,13 +18,22 @@ from qtide.core.world.virtual import VirtualWorld
 from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
 from qtide.service.policies.policy import POLICIES
+from qtide.service.records import Endings
 from qtide.service.service import Service
 from qtide.service.store import StoreFailed
-from qtide.service.task import Caller, CannotPromise, Forbidden, NotFound, TaskStanding
+from qtide.service.task import (
+    Caller,
+    CannotPromise,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TaskStanding,
+    TaskState,
+)
 from qtide.service.virtual_service import Fate
 from tests.service.simulation import OPERATOR, Site
 
-LONGEST = 4e5
+LONGEST = 4e6
 """Virtual seconds within which everything has to be over."""
 
 callers = st.builds(
@@ -42,6 +51,7 @@ setups = st.fixed_dictionaries(
         "retries": st.integers(0, 3),
         "limit": st.sampled_from((5.0, 60.0)),
         "chunk": st.sampled_from((None, 0.3)),
+        "at_once": st.sampled_from((1, 3)),
         "sessions": st.sampled_from((None, {"longest": 40.0, "idle": 8.0})),
         "calibration": st.sampled_from((None, None, {"every": 50.0, "lasts": 10.0})),
     }
@@ -88,7 +98,7 @@ async def breaks_the_device(site: Site) -> None:
     await kills_the_worker(site)
 
 
-async def fills_the_disk(site: Site) -> None:
+async def loses_the_store(site: Site) -> None:
     site.store.broken = not site.store.broken
 
 
@@ -117,6 +127,7 @@ submissions = st.builds(
     callers,
     seconds,
     priority=st.integers(-2, 2),
+    beside_others=st.booleans(),
     max_wait=st.sampled_from((None, None, None, 0.0, 10.0, 1e3)),
     key=st.sampled_from((None, None, "one", "other")),
 )
@@ -131,7 +142,7 @@ sessions = st.builds(
 harmless = submissions | sessions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
 harmful = st.sampled_from(
     (
-        *(kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, reloads),
+        *(kills_the_worker, breaks_the_device, loses_the_store, drains, resumes, reloads),
         *(Site.kill, Site.restart),
     )
 )
@@ -174,6 +185,7 @@ def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
     setups,
     st.lists(fates, min_size=1, max_size=8),
     st.sampled_from((0.0, 0.0004, 0.5)),
+    st.sampled_from(({}, {}, {"user": {"qpu_seconds": 60.0}})),
     st.lists(st.tuples(delays, harmless | harmless | harmful), max_size=40),
 )
 def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_took(
@@ -181,9 +193,10 @@ def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_t
     setup: dict[str, Any],
     fates: list[Fate],
     commit_s: float,
+    quotas: dict[str, Any],
     steps: list[tuple[float, Step]],
 ) -> None:
-    play(Site(VirtualWorld(seed), setup, fates, commit_s, seed=seed), steps)
+    play(Site(VirtualWorld(seed), setup, fates, commit_s, quotas, seed=seed), steps)
 
 
 @given(
@@ -252,14 +265,49 @@ def test_a_cancellation_during_a_hand_over_is_not_forgotten() -> None:
     assert [(row["state"], row["attempts"]) for row in site.rows()] == [("cancelled", 1)]
 
 
+def test_only_its_owner_deletes_a_task_and_only_once_the_device_has_released_it() -> None:
+    site = Site(VirtualWorld(), {"limit": 60.0, "retries": 0}, [Fate("hang")])
+
+    async def main() -> None:
+        await site.open()
+        site.world.start(site.submit(Caller("ada"), 30.0))
+        await site.world.sleep(10.0)
+        (task,) = site.accepted
+        assert task.state == "running"
+        with pytest.raises(NotFound, match="belongs to another user"):
+            await site.service.forget(OPERATOR, task.id)
+        with pytest.raises(Conflict, match="delete it once it has ended"):
+            await site.service.forget(Caller("ada"), task.id)
+        assert site.row(task.id)["payload"] is not None
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+    assert [task.over for task in site.accepted] == [True]
+
+
+def test_what_a_device_says_is_kept_without_control_characters() -> None:
+    site = Site(VirtualWorld(), {})
+
+    async def main() -> None:
+        await site.open()
+        await drains(site)
+        task = await site.service.submit(Caller("ada"), Submission("dev", encode(Burst(1.0))))
+        endings = Endings(site.world, site.store)
+        await endings.finish(task, TaskState.FAILED, error="no \0 and no \x1b[2J")
+        assert site.row(task.id)["error"] == task.error == "no \ufffd and no \ufffd[2J"
+
+    site.world.run(main(), until=1e3)
+
+
 def test_a_task_ends_even_if_its_hand_over_could_not_be_written() -> None:
     steps: list[tuple[float, Step]] = [
         (0.0, submits(Caller("ada"), 5.0)),
         (0.5, submits(Caller("ada"), 5.0)),
-        (3.0, fills_the_disk),
+        (3.0, loses_the_store),
         (3.0, kills_the_worker),
         (0.0, cancels(1)),
-        (2.0, fills_the_disk),
+        (2.0, loses_the_store),
     ]
     site = play(Site(VirtualWorld(), {"policy": "fifo"}), steps)
     assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
@@ -310,6 +358,25 @@ def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
     )
     (row,) = site.rows()
     assert (row["state"], row["used"], row["attempts"]) == ("failed", 60.0, 1)
+
+
+def test_a_device_goes_on_although_the_store_was_away_when_a_task_was_handed_over() -> None:
+    site = Site(VirtualWorld(), {})
+
+    async def main() -> None:
+        await site.open()
+        for _ in range(2):
+            site.world.start(site.submit(Caller("ada"), 5.0))
+        await site.world.sleep(4.0)
+        site.store.broken = True
+        await site.world.sleep(4.0)
+        site.store.broken = False
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+    first, second = sorted(row["ended"] for row in site.rows())
+    assert second - first < 9.0  # its worker was not replaced
 
 
 def test_licences_are_withheld_until_the_device_is_resumed() -> None:

@@ -174,8 +174,15 @@ class AllocationBook:
         found = tuple(self._limiting(self._covering(task.caller, task.device)))
         if not found:
             return
+        session = self._reservations.get(task.session or "", NO_RESERVATION)
+        lent = min(session.seconds, task.seconds)  # its session has reserved these seconds
         if not accepted:
-            self._check(task, found)
+            self._check(task, found, dict.fromkeys(session.of, lent))
+        if task.session is not None and lent:
+            self._reservations[task.session] = replace(session, seconds=session.seconds - lent)
+        for each in session.of:
+            if each in self.balances:
+                self._balance(each).reserved -= lent
         self._reservations[task.id] = Reservation(task.seconds, task.used, found)
         for each in found:
             self._balance(each).reserved += task.seconds
@@ -290,9 +297,11 @@ class AllocationBook:
             balance.begin, balance.used = begin, 0.0
         return balance
 
-    def _check(self, task: ServiceTask, found: tuple[Allocation, ...]) -> None:
+    def _check(
+        self, task: ServiceTask, found: tuple[Allocation, ...], lent: dict[Allocation, float]
+    ) -> None:
         for each in found:
-            left = self._left(each)
+            left = self._left(each) + lent.get(each, 0.0)
             if task.seconds > left + ROUNDING or left <= 0.0:
                 raise NothingLeft(f"{self._sentence(each)}; the task should take {task.seconds:g}")
 

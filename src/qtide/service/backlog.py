@@ -8,13 +8,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
-from qtide.service.allocations import AllocationBook, as_quota
+from qtide.service.allocations import AllocationBook, NothingLeft, as_quota
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.device.validator import Checked, HungUp
@@ -136,7 +136,7 @@ class Backlog:
         now, seen = self._world.now(), 0
         while seen < most and (tasks := self._blocked.get(subject)):
             task = next(iter(tasks.values()))
-            blocked = self._meter.blocked(task.caller, task.seconds, now)
+            blocked = self._meter.blocked_task(task, now)
             if blocked == subject:
                 return seen + 1
             seen += 1
@@ -175,6 +175,34 @@ class Backlog:
             waits = task.id not in self._over_quota and task.state is TaskState.QUEUED
             if waits and task.id not in self._ending and task.device == device.name:
                 device.dispatcher.add(task)
+
+    def may_move(self, task: ServiceTask) -> bool:
+        """Whether a task only waits for its device, and may wait for another one instead."""
+        if task.id in self._over_quota or task.id in self._ending or task.id not in self._tasks:
+            return False
+        here = self._devices.get(task.device)
+        return here.dispatcher.may_leave(task) if here else task.state is TaskState.QUEUED
+
+    def move(self, task: ServiceTask, device: ServedDevice, seconds: float) -> bool:
+        """Let a task wait for another device; return False if a quota or allocation forbids it."""
+        now, more = self._world.now(), seconds - task.seconds
+        if more > 0 and self._meter.blocked(task.caller, more, now) is not None:
+            return False
+        self._allocations.settle(task)
+        try:
+            self._allocations.reserve(replace(task, device=device.name, seconds=seconds))
+        except NothingLeft:
+            self._allocations.reserve(task, accepted=True)
+            return False
+        if task.device in self._devices:
+            self._devices[task.device].dispatcher.give_up_waiting(task)
+            self._devices[task.device].starts.forget(task)
+        used, task.used = task.used, 0.0
+        self._meter.charge(task, now)  # reserve what it should take there instead
+        task.device, task.seconds, task.used = device.name, seconds, used
+        self._meter.hold(task, now)
+        device.dispatcher.add(task)
+        return True
 
     def routed(self) -> list[ServiceTask]:
         """The unfinished tasks that may move to another device."""
@@ -222,7 +250,7 @@ class Backlog:
                 self._meter.hold(task, now)
                 await self._devices[task.device].dispatcher.recover([task])
             else:
-                blocked = self._meter.blocked(task.caller, task.seconds, now)
+                blocked = self._meter.blocked_task(task, now)
                 if blocked is None:
                     self._meter.hold(task, now)
                 self.add(task, blocked)
@@ -261,6 +289,8 @@ class Submission:
     """The least expected fidelity, if it names a class of devices."""
     route: Route | None = None
     """The devices that it may move to."""
+    beside_others: bool = False
+    """Whether it may run at the same time as others' circuits, on other qubits."""
     terms: CalibrationTerms = ANY_CALIBRATION
     """Which calibration set it accepts."""
     key: str | None = None
@@ -325,7 +355,7 @@ class Intake:
         now = task.submitted
         fixed, each = device.split_seconds(checked, task.seconds, task.shots)
         reason = device.why_waiting()
-        blocked = self._meter.blocked(caller, task.seconds, now)
+        blocked = self._meter.blocked_task(task, now)
         known = reason not in UNFORESEEABLE and blocked is None
         outlook = device.outlook_if_added(task) if known else None
         likely = device.starts.likely(outlook.start - now) if outlook else None
@@ -384,6 +414,7 @@ class Intake:
             idle=submission.idle,
             session=session,
             route=submission.route,
+            width=_width(submission, checked),
             terms=submission.terms,
         )
         if task.idle is not None:
@@ -394,19 +425,17 @@ class Intake:
 
     async def _keep_or_refuse(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
         """Check and reserve what the task needs without yielding in between, then write it."""
-        blocked = None
-        if task.session is None:  # a session has reserved the seconds of its tasks
-            blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
+        blocked = self._meter.blocked_task(task, task.submitted)
         if task.max_wait is not None:
             self._promise(device, task, over_quota=blocked is not None)
-        if blocked is None and task.session is None:
+        if blocked is None:
             self._meter.hold(task, task.submitted)
         with self._backlog.arriving(task):
             try:
                 await self._write(device, task, draft)
             except BaseException:
                 device.release(task)
-                if blocked is None and task.session is None:
+                if blocked is None:
                     self._meter.charge(task, task.submitted)
                 raise
             self._backlog.add(task, blocked)
@@ -454,6 +483,14 @@ class Intake:
         most = self.priorities.users.get(caller.user, self.priorities.most)
         if priority > most and not caller.operator:
             raise Forbidden(f"you may ask for a priority of {most} at most, not {priority}")
+
+
+def _width(submission: Submission, checked: Checked) -> int | None:
+    """The qubits that a task takes if it may run beside others; a mere duration takes one."""
+    alone = submission.idle is not None or submission.session is not None
+    if not submission.beside_others or alone:
+        return None
+    return 1 if is_duration(checked.encoded.format) else checked.width
 
 
 def _late(task: ServiceTask, reason: str, start: float | None) -> CannotPromise:

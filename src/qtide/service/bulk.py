@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any
 
@@ -25,6 +25,9 @@ Work = Callable[[bytes], Done]
 """A module-level function, which the process can import."""
 Writer = Callable[[bytes], Iterator[bytes]]
 """The same for a long result, which it yields in pieces."""
+Source = bytes | Callable[[], Awaitable[bytes]]
+"""Data, or what reads it. That is called when the caller's turn has come: what is large waits on
+disk, however many requests ask for it."""
 
 MOST_VALUES = 4_000_000
 """Maximum number of commas and brackets in a request, which bounds its number of values."""
@@ -49,16 +52,16 @@ class Bulk:
         """Let the processes run these functions; call this before the first process starts."""
         self._allowed |= {_reference(work) for work in works}
 
-    async def do(self, work: Work, data: bytes, who: str, *, apart: bool = False) -> Done:
+    async def do(self, work: Work, source: Source, who: str) -> Done:
         """Run an allowed function and return its result, or raise its refusal.
 
-        With `apart`, run it in a process although the data is small.
+        Data that has to be read first may be large.
         """
-        if len(data) <= SMALL and not apart:
-            return work(data)
+        if isinstance(source, bytes) and len(source) <= SMALL:
+            return work(source)
         late = f"the request took more than {LIMIT:g} s to read"
         lost = "the request ended the process that read it"
-        async with self._turns.turn(who), self._process(late, lost) as child:
+        async with self._turn(who, source) as data, self._process(late, lost) as child:
             child.send({"work": _reference(work)}, data)
             async with asyncio.timeout(LIMIT):
                 header, body = await child.message()
@@ -66,14 +69,14 @@ class Bulk:
             raise PayloadRefused(header["refused"])
         return header["words"], body
 
-    async def stream(self, work: Writer, data: bytes, who: str) -> AsyncIterator[bytes]:
+    async def stream(self, work: Writer, source: Source, who: str) -> AsyncIterator[bytes]:
         """Yield what an allowed function writes, piece by piece."""
-        if len(data) <= SMALL:
-            for piece in work(data):
+        if isinstance(source, bytes) and len(source) <= SMALL:
+            for piece in work(source):
                 yield piece
             return
         failed = "the answer could not be written; try again"
-        async with self._turns.turn(who), self._process(failed, failed) as child:
+        async with self._turn(who, source) as data, self._process(failed, failed) as child:
             child.send({"work": _reference(work)}, data)
             header: dict[str, Any] = {"more": True}
             while "more" in header:
@@ -88,6 +91,12 @@ class Bulk:
         """End the processes."""
         while self._idle:
             await self._idle.pop().kill()
+
+    @asynccontextmanager
+    async def _turn(self, who: str, source: Source) -> AsyncIterator[bytes]:
+        """Wait for the caller's turn, and only then read the data."""
+        async with self._turns.turn(who):
+            yield source if isinstance(source, bytes) else await source()
 
     @asynccontextmanager
     async def _process(self, late: str, lost: str) -> AsyncIterator[Child]:

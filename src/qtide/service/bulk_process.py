@@ -28,10 +28,12 @@ def main() -> None:
     os.nice(NICENESS)
     answers.write(frame({"ready": True}))
     confine(MOST_MEMORY)
+    # a fork inherits the peak of a large service; without it, each process would end after one body
+    worn = max(WORN, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     while (message := read(sys.stdin.buffer)) is not None:
         for header, body in _done(works[message[0]["work"]], message[1]):
             answers.write(frame(header, body))
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN:
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > worn:
             return
 
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-import os
-import ssl
-import subprocess
-import tomllib
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -18,13 +13,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from qtide.backends.devices.device import make
 from qtide.backends.devices.profile import profile
-from qtide.core.errors import QtideError, UsageError
+from qtide.core.errors import UsageError
 from qtide.core.files import state_folder
 from qtide.core.plugins import Plugins
 from qtide.service.apis import APIS
-from qtide.service.identities import people_of
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES
 
@@ -95,6 +88,8 @@ class DeviceSetup(BaseModel):
     """Seconds after which a long task gives way to one that goes before it; None for never."""
     sessions: SessionPlan | None = None
     """Whether users may hold the device for a while, and for how long."""
+    at_once: Annotated[int, Field(ge=1, le=16)] = 1
+    """Most tasks to run at the same time, on qubits of their own, if their users allow it."""
     promised: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """The share of future time that may be promised to tasks with a maximum wait."""
     python: str | None = None
@@ -230,6 +225,18 @@ class IdentitySetup(BaseModel):
         return dict(self.model_extra or {})
 
 
+def database_url(value: str) -> str:
+    """Check the URL of a database; raise a ValueError that says what is wrong with it."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("give the URL of a database, as in postgresql://host/qtide")
+    if parts.password is not None:
+        raise ValueError("keep the password out of it, in PostgreSQL's password file ~/.pgpass")
+    if find_spec("psycopg") is None:
+        raise ValueError("PostgreSQL needs its driver: pip install 'qtide[serve,postgresql]'")
+    return value
+
+
 class Configuration(Section):
     """All settings of the service."""
 
@@ -295,16 +302,7 @@ class Configuration(Section):
     @field_validator("store")
     @classmethod
     def _a_database(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("postgresql", "postgres"):
-            raise ValueError("give the URL of a database, as in postgresql://host/qtide")
-        if parts.password is not None:
-            raise ValueError("keep the password out of it, in PostgreSQL's password file ~/.pgpass")
-        if find_spec("psycopg") is None:
-            raise ValueError("PostgreSQL needs its driver: pip install 'qtide[serve,postgresql]'")
-        return value
+        return None if value is None else database_url(value)
 
     @field_validator("listen")
     @classmethod
@@ -390,127 +388,6 @@ def _loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-MOST_ROUNDS = 10
-"""Maximum number of checks, each without the entries that were wrong before."""
-LIMIT = 60.0
-"""Seconds that another Python has to say whether it knows a device."""
-ASK = (
-    "import json, sys\n"
-    "from qtide.backends.devices.device import make\n"
-    "from qtide.core.errors import QtideError\n"
-    "try:\n    make(*json.load(sys.stdin))\n"
-    "except QtideError as error:\n    sys.exit(str(error))\n"
-)
-"""Code for another Python, which exits with a sentence if it does not know the device."""
-
-
-def read_configuration(file: Path) -> Configuration:
-    """Read the configuration from a file, or raise a one-sentence `UsageError`."""
-    found, mistakes = examined(file)
-    if found is None or mistakes:
-        more = f" ({len(mistakes) - 1} more: qtide serve --check {file})" if mistakes[1:] else ""
-        raise UsageError(f"the configuration {file} is wrong: {mistakes[0]}{more}")
-    return found
-
-
-def examined(file: Path) -> tuple[Configuration | None, list[str]]:
-    """Read a file: return its configuration, or None if it is invalid, and all its mistakes."""
-    try:
-        entries = tomllib.loads(file.read_text())
-    except OSError as error:
-        raise UsageError(f"the configuration {file} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the configuration {file} cannot be read: {error}") from None
-    mistakes: list[str] = []
-    for _ in range(MOST_ROUNDS):
-        try:
-            found = Configuration(**entries)
-        except ValidationError as error:
-            mistakes += [sentence(each) for each in error.errors()]
-            # without the wrong entries, the next check may find more
-            removed = [_take_out(entries, each) for each in error.errors()]
-            if not all(removed):
-                return None, mistakes
-        else:
-            more = [*mistakes, *_mistakes(found)]
-            return (None if mistakes else found), more
-    return None, mistakes
-
-
-def _take_out(entries: dict[str, Any], error: ErrorDetails) -> bool:
-    """Remove a wrong entry; return whether there was one to remove."""
-    if not error["loc"]:  # the entries contradict each other: it listens beyond the loopback
-        return entries.pop("listen", None) is not None
-    *above, last = error["loc"]
-    part: Any = entries
-    for name in above:
-        if not isinstance(part, dict) or name not in part:
-            return True
-        if isinstance(part[name], list):
-            del part[name]
-            return True
-        part = part[name]
-    if error["type"] == "missing":
-        return len(above) > 0 and _take_out(entries, {**error, "loc": tuple(above), "type": ""})
-    return isinstance(part, dict) and part.pop(last, None) is not None
-
-
-def _mistakes(configuration: Configuration) -> Iterator[str]:
-    for name, setup in configuration.devices.items():
-        for mistake in _mistakes_of(setup):
-            yield f"devices.{name}: {mistake}"
-    if configuration.slurm and configuration.slurm.conf:
-        yield from _unreadable("slurm.conf", configuration.slurm.conf)
-    if configuration.slurm and configuration.slurm.certificate:
-        yield from _unreadable("slurm.certificate", configuration.slurm.certificate)
-    try:
-        people_of(configuration.identities)
-    except UsageError as error:
-        yield str(error)
-    if configuration.certificate and configuration.key:
-        try:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(configuration.certificate, configuration.key)
-        except (OSError, ssl.SSLError) as error:
-            yield f"certificate and key cannot be used: {error.strerror or error}"
-
-
-def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
-    """Report unknown kinds and options, using the device's Python, and unreadable files."""
-    try:
-        _ask(setup.python, setup) if setup.python else make(setup.kind, setup.options)
-    except QtideError as error:
-        yield str(error)
-        return
-    for name, value in setup.options.items():
-        if name.endswith("_file") and value is not None:
-            yield from _unreadable(name, Path(value))
-
-
-def _ask(python: str, setup: DeviceSetup) -> None:
-    """Make the device in another Python, to see whether that works."""
-    words = json.dumps([setup.kind, setup.options], default=str)
-    try:
-        done = subprocess.run(
-            [python, "-c", ASK], input=words, capture_output=True, text=True, timeout=LIMIT,
-            check=False,
-        )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"{python} cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise UsageError(f"{python} did not end within {LIMIT:g} s") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise UsageError(f"{python}: {said[-1]}")
-
-
-def _unreadable(name: str, file: Path) -> Iterator[str]:
-    if not file.is_file():
-        yield f"{name}: there is no file {file}"
-    elif not os.access(file, os.R_OK):
-        yield f"{name}: {file} cannot be read by this user"
 
 
 FIXED = ("listen", "state", "store", "public_url", "socket", "anonymous", "slurm", "identities")

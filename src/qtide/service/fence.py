@@ -50,13 +50,14 @@ class Fence:
     def _watch(self, service: int) -> NoReturn:
         for each in (signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # a terminal sends them to the service as well
-        while True:
+        while os.getppid() == service:  # it may have died before we asked to die with it
             time.sleep(POLL)
             (deadline,) = DEADLINE.unpack_from(self._memory)
             if deadline and time.monotonic() > deadline:
                 for worker in workers(service):
                     with suppress(ProcessLookupError):
                         os.kill(worker, signal.SIGKILL)
+        os._exit(0)
 
 
 def workers(service: int) -> list[int]:

@@ -24,7 +24,7 @@ from qtide.service.task import Caller
 from qtide.service.tokens import issue
 
 QTIDE = Path(sys.executable).with_name("qtide")
-START_LIMIT = 60.0
+START_LIMIT = 300.0
 """Seconds that the devices have to get ready."""
 
 
@@ -145,7 +145,11 @@ class LocalService:
         return [int(each) for each in found]
 
     def __enter__(self) -> LocalService:
-        return self.start()
+        try:
+            return self.start()
+        except QtideError:  # nobody else would end it
+            self.stop()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.stop()

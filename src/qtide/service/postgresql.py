@@ -22,9 +22,8 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from qtide.service.fence import Fence
+from qtide.service.schema import STEPS, VERSION
 from qtide.service.store import (
-    STEPS,
-    VERSION,
     Action,
     AlreadyStored,
     Outcome,
@@ -86,12 +85,11 @@ TAKE = (
     " FOR UPDATE SKIP LOCKED) RETURNING term"
 )
 """Take the lead if the lease has run out, without waiting for a transaction that renews it."""
-RENEW = (
-    f"UPDATE leadership SET until = {NOW} + {LEASE} WHERE term = ?"
-    " RETURNING CAST(pg_current_xact_id() AS text)"
-)
+RENEW = f"UPDATE leadership SET until = {NOW} + {LEASE} WHERE term = ? RETURNING until"
 GIVE_UP = "UPDATE leadership SET until = 0 WHERE term = ?"
-OUTCOME = "SELECT pg_xact_status(CAST(? AS xid8))"
+OUTCOME = "SELECT term, until FROM leadership FOR UPDATE"
+"""Which renewal was the last, after waiting for one that still goes on. The number of a transaction
+would not tell: a server that was killed may give a lost one's to another."""
 GONE = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection, as opposed to those of a statement."""
 
@@ -366,15 +364,16 @@ class PostgresStore(ThreadedStore):
         self.deadline = began + LEASE - MARGIN
         self._fence.renew(self.deadline)
 
-    def _was_made(self, transaction: str) -> bool:
-        """Ask the server, as soon as it is back, whether a transaction was committed."""
+    def _was_made(self, until: float) -> bool:
+        """Ask the server, as soon as it is back, whether the renewal until then was committed."""
         end = time.monotonic() + UNCERTAIN
         while time.monotonic() < end and not self._closing.wait(POLL):
             with suppress(StoreFailed, psycopg.Error):
                 self._writing = PostgresDatabase(self._url)
-                found = self._writing.execute(OUTCOME, (transaction,)).fetchone()
-                if found[0] != "in progress":
-                    return bool(found[0] == "committed")
+                found = self._writing.execute(OUTCOME).fetchone()
+                if found["term"] != self._term:
+                    _depose()
+                return bool(found["until"] == until)
         log.error("nobody knows whether the last commit was made; the service starts again")
         os._exit(DEPOSED)
 

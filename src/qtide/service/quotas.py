@@ -91,7 +91,7 @@ class QuotaMeter:
         self._day = 0
         self._tasks: Counter[SubjectKey] = Counter()
         self._seconds: defaultdict[SubjectKey, float] = defaultdict(float)
-        self._held: dict[str, ServiceTask] = {}
+        self._held: dict[str, tuple[Caller, float]] = {}
         self._known: dict[tuple[str, str], tuple[Subject, ...]] = {}
 
     def accept(self, caller: Caller) -> None:
@@ -138,10 +138,6 @@ class QuotaMeter:
         for subject in self._subjects(caller):
             self._tasks[subject.key] += tasks
 
-    def fits(self, caller: Caller, seconds: float, now: float) -> bool:
-        """Whether `seconds` more fit into today's limits; always true if none are in use."""
-        return self.blocked(caller, seconds, now) is None
-
     def blocked(self, caller: Caller, seconds: float, now: float) -> SubjectKey | None:
         """The user or account whose limit leaves no room for `seconds` more today, if any."""
         self._roll_over(now)
@@ -160,17 +156,32 @@ class QuotaMeter:
         """Keys of the caller's user and account."""
         return [subject.key for subject in self._subjects(caller)]
 
+    def blocked_task(self, task: ServiceTask, now: float) -> SubjectKey | None:
+        """The same for a task; the session that it belongs to has reserved some of its seconds."""
+        more = task.seconds - self._lent(task)
+        return self.blocked(task.caller, more, now) if more > 0 else None
+
     def hold(self, task: ServiceTask, now: float) -> None:
-        """Reserve the seconds that a task should take."""
+        """Reserve the seconds that a task should take, first those of its session."""
         self._roll_over(now)
-        self._held[task.id] = task
-        self._add(task.caller, task.seconds)
+        if lent := self._lent(task):
+            self._held[task.session or ""] = task.caller, self._reserved(task.session) - lent
+        self._held[task.id] = task.caller, task.seconds
+        self._add(task.caller, task.seconds - lent)
 
     def charge(self, task: ServiceTask, now: float) -> None:
         """Replace what a task reserved by what it used; 0 releases all of it."""
         self._roll_over(now)
-        held = task.seconds if self._held.pop(task.id, None) else 0.0
+        held = self._reserved(task.id)
+        self._held.pop(task.id, None)
         self._add(task.caller, task.used - held)
+
+    def _lent(self, task: ServiceTask) -> float:
+        """The seconds of a task that its session has reserved."""
+        return min(task.seconds, self._reserved(task.session))
+
+    def _reserved(self, id: str | None) -> float:  # noqa: A002 - the name users know
+        return self._held[id][1] if id in self._held else 0.0
 
     def note(self, caller: Caller, seconds: float, now: float) -> None:
         """Count seconds used earlier today."""
@@ -190,8 +201,8 @@ class QuotaMeter:
         if self._day != int(now // DAY):
             self._day = int(now // DAY)
             self._seconds.clear()
-            for task in self._held.values():
-                self._add(task.caller, task.seconds)
+            for caller, seconds in self._held.values():
+                self._add(caller, seconds)
 
     def _subjects(self, caller: Caller) -> tuple[Subject, ...]:
         """The caller's user and, if it has one, account; cached."""
@@ -303,6 +314,8 @@ class Storage:
 
     def trouble(self) -> str | None:
         """Why nothing can be stored now; None if it can."""
+        if self._store.fenced:
+            return "the database does not answer, and another service may lead by now"
         free = self._free()
         if free is not None and free < self._limits.disk_reserve / 2:
             return f"the disk is full: {free // MB} MB are left in {self.folder}"

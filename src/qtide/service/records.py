@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded
+from qtide.core.log import printable
 from qtide.core.world.world import World
 from qtide.service.store import Action, Database, Result, Store, StoreFailed, ValueTooLarge
 from qtide.service.task import (
@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
     " max_wait, submitted, state, attempts, started, ended, used, error, calibration,"
-    " wanted_calibration, calibrated_within, share, progress, idle, session, route"
+    " wanted_calibration, calibrated_within, share, progress, idle, session, route, width,"
+    " beside"
 )
 """All columns of a task except the large ones."""
 
@@ -76,6 +77,7 @@ def insert(task: ServiceTask, draft: Draft) -> Any:
         "idle": task.idle,
         "session": task.session,
         "route": task.route.to_json() if task.route else None,
+        "width": task.width,
         "wanted_calibration": task.terms.id,
         "calibrated_within": task.terms.within,
         "submitted": task.submitted,
@@ -116,10 +118,11 @@ def payloads(tasks: Sequence[ServiceTask]) -> Any:
 def begin(task: ServiceTask) -> Any:
     """Record that a task began on the device; from now on, the attempt counts."""
     words = (
-        "UPDATE tasks SET state = 'running', attempts = ?, started = ?, calibration = ?"
+        "UPDATE tasks SET state = 'running', attempts = ?, started = ?, calibration = ?, beside = ?"
         " WHERE id = ? AND attempts <= ? AND state IN ('queued', 'running')"
     )
-    row = (task.attempts, task.started, task.calibration, task.id, task.attempts)
+    found = (task.attempts, task.started, task.calibration, task.beside)
+    row = (*found, task.id, task.attempts)
     return lambda store: store.execute(words, row)
 
 
@@ -245,7 +248,7 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
     priority, max_wait, submitted, state, attempts, started, ended, used, error, *sets = rest
-    calibration, wanted, within, share, progress, idle, session, route = sets
+    calibration, wanted, within, share, progress, idle, session, route, width, beside = sets
     return ServiceTask(
         id=id,
         caller=Caller(user, account, job),
@@ -271,6 +274,8 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
         idle=idle,
         session=session,
         route=Route.from_json(route) if route else None,
+        width=width,
+        beside=beside,
         error=error,
     )
 
@@ -406,7 +411,7 @@ class Endings:
     @property
     def fenced(self) -> bool:
         """Whether another service may have taken over the devices."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self._store.fenced
 
     async def finish(
         self,
@@ -416,8 +421,12 @@ class Endings:
         error: str | None = None,
         answer: Encoded | None = None,
     ) -> None:
-        """Record how a task ended, then announce it."""
-        ending = Ending(state, self._world.now(), used, error)
+        """Record how a task ended, then announce it.
+
+        Control characters in what a device says are replaced: PostgreSQL keeps no NUL, and a write
+        that fails is tried again for ever.
+        """
+        ending = Ending(state, self._world.now(), used, error and printable(error))
         try:
             recorded = await self.write_with_retry(finish(task, ending, answer))
         except ValueTooLarge as why:
@@ -438,24 +447,29 @@ class Endings:
         except StoreFailed as error:
             self._stuck += 1
             try:
-                return await self._retry(action, error)
+                return await self._retry(lambda: self._store.write(action), error)
             finally:
                 self._stuck -= 1
                 self.on_written()
 
     async def look(self, action: Action[Result]) -> Result:
-        """Run an urgent query, for which the device waits."""
-        return await self._store.look(action, urgent=True)
+        """Run an urgent query, for which the device waits; retry while the store is away."""
+        try:
+            return await self._store.look(action, urgent=True)
+        except StoreFailed as error:
+            return await self._retry(lambda: self._store.look(action, urgent=True), error)
 
     def note(self, action: Action[object]) -> None:
         """Write soon if the store can, without waiting for it."""
         self._store.post(action)
 
-    async def _retry(self, action: Action[Result], error: StoreFailed) -> Result:
+    async def _retry(
+        self, attempt: Callable[[], Coroutine[Any, Any, Result]], error: StoreFailed
+    ) -> Result:
         while True:
             log.warning("store failed", extra={"why": str(error)})
             await self._world.sleep(PAUSE)
             try:
-                return await self._store.write(action)
+                return await attempt()
             except StoreFailed as again:
                 error = again

@@ -7,7 +7,7 @@ moves to another of them if it should end clearly earlier there, or if its devic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -16,9 +16,9 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
-from qtide.service.backlog import Intake, Submission
+from qtide.service.allocations import NothingLeft
+from qtide.service.backlog import Backlog, Intake, Submission
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.quotas import QuotaMeter
 from qtide.service.store import Store
 from qtide.service.task import (
     ANY,
@@ -29,7 +29,6 @@ from qtide.service.task import (
     Route,
     RouteOption,
     ServiceTask,
-    TaskState,
 )
 
 LOSS = 0.02
@@ -70,27 +69,29 @@ class Router:
         world: World,
         store: Store,
         devices: Mapping[str, ServedDevice],
-        meter: QuotaMeter,
+        backlog: Backlog,
         intake: Intake,
     ) -> None:
         self._world = world
         self._store = store
         self._devices = devices
-        self._meter = meter
+        self._backlog = backlog
         self._intake = intake
         self._waiting: dict[str, ServiceTask] = {}
         self._background = BackgroundTasks(world)
-        self.on_moved: Callable[[ServiceTask], None] = lambda _: None
 
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
-        """Accept a task on the best device of its class; if that can promise no start, the next."""
+        """Accept a task on the best device of its class.
+
+        If that can promise no start, or an allocation is used up there, the next one is tried.
+        """
         route, order = await self._routes(caller, submission)
-        refusal: CannotPromise | None = None
+        refusal: CannotPromise | NothingLeft | None = None
         for device in order:
             routed = replace(submission, device=device.name, route=route)
             try:
                 task = await self._intake.accept(caller, device, routed)
-            except CannotPromise as error:
+            except (CannotPromise, NothingLeft) as error:
                 refusal = refusal or error
                 continue
             self.watch(task)
@@ -146,45 +147,35 @@ class Router:
             await self._world.sleep(ROUND)
             for task in list(self._waiting.values())[:AT_ONCE]:
                 if task.over:
-                    del self._waiting[task.id]
-                elif task.state is TaskState.QUEUED:
+                    self._waiting.pop(task.id, None)
+                elif self._backlog.may_move(task):
                     self._move_if_better(task)
+                    await self._world.sleep(0.0)  # a look at a long queue takes a millisecond
 
     def _move_if_better(self, task: ServiceTask) -> None:
+        """Let a task wait for the device on which it ends clearly earlier, and on which it may."""
         assert task.route is not None
         now, here = self._world.now(), self._devices.get(task.device)
-        end = inf
+        latest = inf
         if here is not None and here.why_waiting() not in UNFORESEEABLE:
             outlook = here.outlook(task)
             if outlook is None:
                 return
-            end = outlook.end
-        gain = 0.0 if end == inf else max(LEAST_GAIN, GAIN * (end - now))
-        best = (end - gain, "")
+            latest = outlook.end - max(LEAST_GAIN, GAIN * (outlook.end - now))
+        ends = []
         for name, option in task.route.options.items():
             device = self._devices.get(name)
             if device is None or device is here or device.removed:
                 continue
             there = replace(task, device=name, seconds=option.seconds)
-            best = min(best, (_end_if_added(device, there), name))
-        if not best[1] or (here is not None and not here.dispatcher.give_up_waiting(task)):
-            return
-        if here is not None:
-            here.starts.forget(task)
-        self._move(task, best[1])
-
-    def _move(self, task: ServiceTask, name: str) -> None:
-        """Queue a task at another device; if the service dies before that is written, it stays."""
-        assert task.route is not None
-        now, used = self._world.now(), task.used
-        task.used = 0.0
-        self._meter.charge(task, now)  # reserve what it should take there instead
-        task.device, task.seconds, task.used = name, task.route.options[name].seconds, used
-        self._meter.hold(task, now)
-        task.moves += 1
-        self._store.post(records.move(task))
-        self._devices[name].dispatcher.add(task)
-        self.on_moved(task)
+            ends.append((_end_if_added(device, there), name))
+        for end, name in sorted(ends):
+            if end >= latest:
+                return
+            if self._backlog.move(task, self._devices[name], task.route.options[name].seconds):
+                task.moves += 1
+                self._store.post(records.move(task))  # if that is lost, it stays where it was
+                return
 
 
 def _end_if_added(device: ServedDevice, task: ServiceTask) -> float:

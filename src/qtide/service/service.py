@@ -39,6 +39,7 @@ from qtide.service.task import (
     TaskStanding,
     TaskState,
     check_operates,
+    check_owns,
     owns,
     sees,
     whose,
@@ -48,11 +49,12 @@ from qtide.service.tokens import Register
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
-"""Seconds that tasks on a device have to end when the service stops."""
+"""Seconds that tasks on a device have to end when the service stops, or they are deleted."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
 QUOTA_SOON = 60.0
 """Seconds before a new day from which on a job without QPU time may start nevertheless."""
+MINUTE = "%Y-%m-%dT%H:%MZ"
 LISTS = 4
 """Long lists that the service works on at the same time."""
 
@@ -112,7 +114,7 @@ class Service:
             configuration.priorities,
         )
 
-        self.router = Router(world, store, self.devices, self._meter, self._intake)
+        self.router = Router(world, store, self.devices, self._backlog, self._intake)
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
@@ -199,6 +201,7 @@ class Service:
             seed=task.seed,
             name=task.name,
             priority=task.priority,
+            beside_others=task.width is not None,
             terms=task.terms,
             key=key,
             digest=task.id,
@@ -270,13 +273,21 @@ class Service:
     ) -> tuple[MaintenanceWindow, int]:
         """Start no tasks on a device for a time; also tell what promises break. For operators."""
         check_operates(caller)
-        return await self._maintenance.add(self.device(name), start, end, reason)
+        found = await self._maintenance.add(self.device(name), start, end, reason)
+        begin, until = (
+            time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(each)) for each in (start, end)
+        )
+        words = {"device": name, "number": found[0].number, "start": begin, "end": until}
+        self.audit.record("maintenance planned", caller.user, found[0].reason, **words)
+        return found
 
     async def cancel_maintenance(self, caller: Caller, number: int) -> None:
         """Cancel planned maintenance, or end it early. For operators."""
         check_operates(caller)
-        if await self._maintenance.remove(number) is None:
+        device = await self._maintenance.remove(number)
+        if device is None:
             raise NotFound(f"there is no planned maintenance {number}; see: qtide maintenance list")
+        self.audit.record("maintenance cancelled", caller.user, device=device, number=number)
 
     async def usage(
         self,
@@ -428,10 +439,16 @@ class Service:
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
-        """Cancel a task and delete its payload and answer; keep its usage record."""
+        """Cancel a task and delete its payload and answer; keep its usage record. For its owner."""
+        check_owns(caller, self.task(caller, id))
         task = await self.cancel(caller, id)
-        if task.caller.user == caller.user and task.over:
-            await self.storage.forget(task.id)
+        await self.wait(task, GRACE)
+        if not task.over:
+            raise Conflict(
+                f"the task {task.id} is cancelled, but the device has not released it yet; "
+                "delete it once it has ended"
+            )
+        await self.storage.forget(task.id)
 
     def line(self, device: ServedDevice) -> list[ServiceTask]:
         """All unfinished tasks of a device; those over a quota come last."""

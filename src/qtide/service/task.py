@@ -194,6 +194,18 @@ class Booking(NamedTuple):
     """Why the site pays: nobody is to blame; empty if the task's owner does."""
 
 
+class Company(NamedTuple):
+    """How a task divides the time on the device with others that run there at the same time."""
+
+    rate: float
+    """Seconds that it is charged for each second that it takes alone."""
+    part: float
+    """Its part of the time of all of them."""
+    others: int
+    first: bool
+    """Whether it is the one whose turn it was."""
+
+
 @dataclass(eq=False, kw_only=True)
 class ServiceTask:
     """A task without its payload and answer, which are in the store."""
@@ -220,6 +232,12 @@ class ServiceTask:
     """How often it moved to another device while it waited, since the service started."""
     priority: int = 0
     max_wait: float | None = None
+    width: int | None = None
+    """The qubits that it takes beside others' circuits; None if it has to have the device alone."""
+    company: Company | None = None
+    """The others that are on the device with it now."""
+    beside: int = 0
+    """How many others it began with."""
     terms: CalibrationTerms = ANY_CALIBRATION
     calibration: str | None = None
     """The calibration set that it began on."""
@@ -265,7 +283,12 @@ class ServiceTask:
 
     @property
     def left(self) -> float:
-        """Expected seconds on the device for what is left of its work."""
+        """Expected seconds on the device, for which it pays, for what is left of its work."""
+        return self.left_alone * (1.0 if self.company is None else self.company.rate)
+
+    @property
+    def left_alone(self) -> float:
+        """The same, if it has the device alone."""
         return self.seconds * (1.0 - self.share)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qtide.backends.devices.device import Occupation, WorkerLost
+from qtide.backends.devices.device import Occupation, WorkerLost, divided
 from qtide.backends.payloads.payload import Encoded, decode, encode_answer
 from qtide.core.processes import Header
 from qtide.core.world.world import Future, Signal, World
@@ -48,7 +48,7 @@ class SimulatedStore(Store):
         self._commit_s = commit_s
         self._connection = connection or in_memory()
         self.broken = False
-        """Whether all writes fail, as on a full disk."""
+        """Whether writes fail, and reads that a device waits for, as without a database."""
         self._pending: list[Write] = []
         self._writing: list[Write] = []
         self._committing = False
@@ -79,6 +79,8 @@ class SimulatedStore(Store):
 
     async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
         """Run a query, which takes no virtual time."""
+        if self.broken and urgent:
+            raise StoreFailed("the store is away")
         return action(self._connection)
 
     def close(self) -> None:
@@ -113,7 +115,7 @@ class SimulatedStore(Store):
 
     def _outcomes(self, writes: list[Write]) -> list[Outcome]:
         if self.broken:
-            return [(None, StoreFailed("the store is full")) for _ in writes]
+            return [(None, StoreFailed("the store is away")) for _ in writes]
         return commit(self._connection, [action for action, _ in writes])
 
 
@@ -123,6 +125,8 @@ def _cancel(writes: list[Write]) -> None:
             answer.cancel()
 
 
+DIVISIBLE = 3
+"""Qubits of a simulated device that may be divided among tasks at the same time; each takes one."""
 START_S = 1.0
 """Seconds that a worker takes to get ready."""
 
@@ -141,6 +145,8 @@ class SimulatedOccupation:
 
     ticket: str
     began: float
+    alone: float
+    """Seconds that the task takes alone, by which it divides the time with others."""
     ended: float | None = None
     said: str | None = None
     """The kind of the worker's last message about it; None if the worker died or was killed."""
@@ -195,9 +201,9 @@ class SimulatedDevice:
         """Make the worker to start."""
         return SimulatedWorker(self)
 
-    def occupy(self, ticket: str) -> SimulatedOccupation:
-        """Record that a task starts."""
-        self.occupations.append(SimulatedOccupation(ticket, self.world.now()))
+    def occupy(self, ticket: str, alone: float) -> SimulatedOccupation:
+        """Record that a task starts, which takes `alone` seconds by itself."""
+        self.occupations.append(SimulatedOccupation(ticket, self.world.now(), alone))
         return self.occupations[-1]
 
 
@@ -222,7 +228,7 @@ class SimulatedWorker:
     """A simulated worker, which runs the tasks it is sent one by one."""
 
     def __init__(self, device: SimulatedDevice) -> None:
-        self.properties: dict[str, Any] = {"formats": ["burst"]}
+        self.properties: dict[str, Any] = {"formats": ["burst"], "divisible": DIVISIBLE}
         self._device = device
         self._world = device.world
         self._orders: deque[tuple[Header, bytes]] = deque()
@@ -231,7 +237,8 @@ class SimulatedWorker:
         self._paused: dict[str, float] = {}
         self._changed = Signal(device.world)
         self._spoke = Signal(device.world)
-        self._occupation: SimulatedOccupation | None = None
+        self._occupied: list[SimulatedOccupation] = []
+        """Those of the tasks on the device, which divide the time by their parts."""
         self._dead = False
         device.world.start(self._run())
 
@@ -268,7 +275,7 @@ class SimulatedWorker:
         self._dead = True
         self._spoke.set()
         self._changed.set()
-        self._leave(None)
+        self._leave([])
 
     def say(self, header: Header, body: bytes = b"") -> None:
         """Send a message to the reader of `messages`."""
@@ -277,57 +284,81 @@ class SimulatedWorker:
             self._spoke.set()
 
     async def perform(self, header: Header, body: bytes) -> None:
-        """Run one task, from its start to its answer."""
-        ticket = header["ticket"]
-        if "suspect" in header:
-            self.say({"opened": ticket})
-        if ticket in self._cancelled:
-            self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
+        """Run one task."""
+        await self.perform_together([(header, body)])
+
+    async def perform_together(self, orders: list[tuple[Header, bytes]]) -> None:
+        """Run tasks at the same time, from their start to their answers."""
+        runs: list[tuple[Header, bytes, Fate]] = []
+        for header, body in orders:
+            ticket = header["ticket"]
+            if "suspect" in header:
+                self.say({"opened": ticket})
+            if ticket in self._cancelled:
+                self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
+            else:
+                runs.append((header, body, self._device.fate(header)))
+        if not runs:
             return
-        fate = self._device.fate(header)
-        began = self._world.now()
-        self._occupation = self._device.occupy(ticket)
-        self.say({"began": ticket, "at": began})
-        left = await self._wait_out(ticket, fate, header)
-        if fate.kind == "death":
+        for header, _, _ in runs:
+            self._occupied.append(self._device.occupy(header["ticket"], header["seconds"]))
+            self.say({"began": header["ticket"], "at": self._world.now()})
+        left = await self._wait_out([(header, fate) for header, _, fate in runs])
+        if any(fate.kind == "death" for _, _, fate in runs):
             self.die()
         if self._dead:
             return
-        said, answer = self._answer(ticket, fate, body)
-        if left > 0 and "cancelled" not in said:
-            said, answer = {"share": 1 - left / header["whole"], "progress": 0}, b""
-        self._leave(next(iter(said)))
-        times = {"began": began, "seconds": self._world.now() - began}
-        self.say({"ticket": ticket} | times | said, answer)
+        replies = [self._answer(header["ticket"], fate, body) for header, body, fate in runs]
+        if left > 0 and "cancelled" not in replies[0][0]:
+            replies = [({"share": 1 - left / runs[0][0]["whole"], "progress": 0}, b"")]
+        occupied = self._leave([next(iter(said)) for said, _ in replies])
+        for each, (said, answer) in zip(occupied, replies, strict=True):
+            times = {"began": each.began, "seconds": each.seconds}
+            self.say({"ticket": each.ticket} | times | said, answer)
 
-    def _leave(self, said: str | None) -> None:
-        """Note that the task on the device, if any, has left it."""
-        left, self._occupation = self._occupation, None
-        if left is not None:
-            left.ended, left.said = self._world.now(), said
-            noted = Occupation(left.ticket, left.began, left.seconds, said is not None)
-            self._device.noted.append(noted)
+    def _leave(self, said: list[str]) -> list[SimulatedOccupation]:
+        """Note that the tasks on the device, if any, have left it; `said` is empty if it died."""
+        left, self._occupied = self._occupied, []
+        if left:
+            whole = sum(each.alone for each in left)
+            parts = [each.alone / whole if whole else 1 / len(left) for each in left]
+            began = left[0].began
+            periods = divided(began, self._world.now() - began, parts)
+            words: list[str | None] = [*said] or [None] * len(left)
+            for each, (since, seconds), word in zip(left, periods, words, strict=True):
+                each.began, each.ended, each.said = since, since + seconds, word
+                self._device.noted.append(Occupation(each.ticket, since, seconds, word is not None))
+        return left
 
     async def _run(self) -> None:
         while not self._dead:
             if self._orders:
-                await self.perform(*self._orders.popleft())
+                header, body = self._orders.popleft()
+                if others := header.get("beside", 0):
+                    company = [self._orders.popleft() for _ in range(others)]
+                    await self.perform_together([(header, body), *company])
+                else:
+                    await self.perform(header, body)
             else:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _wait_out(self, ticket: str, fate: Fate, header: Header) -> float:
-        """Wait until the task's share of its time is over; return what is left if it gives way.
+    async def _wait_out(self, runs: list[tuple[Header, Fate]]) -> float:
+        """Wait until the longest task's share of its time is over; return what is left of one that
+        gives way.
 
         A hanging task can neither be cancelled nor give way.
         """
         began = self._world.now()
-        end: float = began + header["seconds"] * fate.share
+        end: float = began + max(header["seconds"] * fate.share for header, fate in runs)
+        hangs = any(fate.kind == "hang" for _, fate in runs)
+        header, tickets = runs[0][0], [header["ticket"] for header, _ in runs]
         while not self._dead:
-            left = None if fate.kind == "hang" else end - self._world.now()
-            if left is not None and (left <= 0 or ticket in self._cancelled):
+            left = None if hangs else end - self._world.now()
+            if left is not None and (left <= 0 or self._cancelled.issuperset(tickets)):
                 break
-            if left is not None and ticket in self._paused:
+            (ticket, *others) = tickets
+            if left is not None and not others and ticket in self._paused:
                 chunk: float = header["chunk"]
                 until = began + chunk * math.ceil((self._paused[ticket] - began) / chunk)
                 if self._world.now() >= until:

@@ -16,9 +16,8 @@ from qtide.backends.clusters.slurm.deployment import announce
 from qtide.backends.payloads.payload import Burst
 from qtide.box.daemons import give_tokens
 from qtide.box.layout import BoxLayout
-from qtide.service.configuration import read_configuration
+from qtide.service.configuration_check import read_configuration, troubles, without_effect
 from qtide.service.local_service import LocalService
-from qtide.service.trial import troubles, without_effect
 from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site
 from tests.service.admission.users import User

@@ -263,6 +263,8 @@ def test_every_view_fits_a_wide_and_a_narrow_window(
     for name, shown, place in views:
         shown.goto(f"{served.url}/{place}")
         shown.locator("main .card").first.wait_for()
+        if name == "task":
+            shown.get_by_role("heading", name="Best samples").wait_for()
         shown.wait_for_timeout(400)  # for the pictures' sake
         for words, size in (("wide", WIDE), ("narrow", NARROW)):
             shown.set_viewport_size(size)  # type: ignore[arg-type]

@@ -113,6 +113,15 @@ def test_a_link_works_once(service: LocalService) -> None:
     assert ask(service, "GET", "/v1/me", Cookie=cookie)[2]["operator"]
 
 
+def test_links_of_one_user_do_not_end_those_of_others(service: LocalService) -> None:
+    kept = service.client("quinn").call("POST", "/v1/links")
+    mallory = service.client("mallory")
+    lost, *_ = [mallory.call("POST", "/v1/links") for _ in range(11)]
+    for made, status in ((kept, 204), (lost, 401)):
+        form = {"key": made["path"].partition("key=")[2], "base": "/"}
+        assert ask(service, "POST", "/page/session", form)[0] == status
+
+
 def test_a_stream_is_resumed_with_what_was_missed_and_nothing_twice(service: LocalService) -> None:
     client = service.client("sue")
     token = client.access.token or ""

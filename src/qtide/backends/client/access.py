@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import accumulate, count, takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +35,8 @@ FILE = "access.json"
 """The file in which a service tells clients on its host how to reach it."""
 SITE = Path("/run/qtide")
 """The folder of the site's own service; only root can create it."""
+PAUSE, PAUSE_MOST = 0.05, 2.0
+"""First and longest pause, in seconds, between two attempts; it doubles each time."""
 QUICK = 1.0
 """Seconds to wait when testing whether a service listens on this host."""
 
@@ -206,7 +209,6 @@ SERVING = "qtide-serving"
 """The process name of a listening service; the kernel keeps 15 characters."""
 LIMIT = 15.0
 """Seconds that a service may take to start."""
-PAUSE = 0.05
 
 
 def now_serving() -> None:
@@ -249,3 +251,27 @@ def _age(folder: Path) -> float:
     words = (folder / "stat").read_text().rpartition(")")[2].split()
     began = int(words[19]) / os.sysconf("SC_CLK_TCK")
     return float((PROCESSES / "uptime").read_text().split()[0]) - began
+
+
+def connections(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
+    """Connections to a service, which try again for some seconds unless another stands by."""
+    if access.socket is not None:
+        return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
+    if access.standbys:
+        return urllib3.PoolManager(maxsize=16, retries=False, ca_certs=access.authority)
+    return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
+
+
+def _retries(patience: float) -> urllib3.Retry:
+    """As many retries as fit into `patience`; a submission's key makes repeating it safe."""
+    pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
+    tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
+    return urllib3.Retry(
+        total=tries,
+        backoff_factor=PAUSE,
+        backoff_max=PAUSE_MOST,
+        status_forcelist=[503],
+        allowed_methods=None,
+        raise_on_status=False,
+        respect_retry_after_header=False,
+    )

@@ -14,7 +14,6 @@ import uuid
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, count, takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -25,8 +24,11 @@ from qtide.backends.client.access import (
     DEVICE,
     FILE,
     LOCAL,
+    PAUSE,
+    PAUSE_MOST,
     Access,
     UnixPool,
+    connections,
     find_access,
     why_no_token,
 )
@@ -40,8 +42,6 @@ HOLD = 30.0
 """Seconds that the service holds a request while the task runs; then the client asks again."""
 PATIENCE = 60.0
 """Seconds that a service may be unavailable, for example during a restart."""
-PAUSE, PAUSE_MOST = 0.05, 2.0
-"""First and longest pause, in seconds, between two attempts; it doubles each time."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and seconds between two checks."""
 NO_ANSWER, UNAUTHORISED, UNAVAILABLE = 0, 401, 503
@@ -125,13 +125,15 @@ class Client:
         calibrated_within: float | None = None,
         session: str | None = None,
         min_fidelity: float | None = None,
+        beside_others: bool = False,
     ) -> RemoteTask:
         """Submit a payload; on return, the service has stored it durably.
 
         It runs only on the set `calibration`, or only if the device was calibrated within the last
         `calibrated_within` seconds; if that fails, it is refused or ends without a charge. The
         device may be a class such as `any:gate`; then it goes where it should end first, with an
-        expected fidelity of `min_fidelity` at least.
+        expected fidelity of `min_fidelity` at least. With `beside_others`, it may run at the same
+        time as others' circuits, on other qubits of the device, for less.
         """
         form = self._form(payload, device) | {
             "shots": shots,
@@ -142,6 +144,7 @@ class Client:
             "calibration": calibration,
             "calibrated_within": calibrated_within,
             "min_fidelity": min_fidelity,
+            "beside_others": beside_others or None,
         }
         form["session"] = session or _session_for(form["device"])
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
@@ -311,7 +314,7 @@ class Client:
         """The pool of this process: after a fork, two processes must not share a connection."""
         process = os.getpid()
         if process not in self._pools:
-            self._pools = {process: _pool(self.access, self._patience)}
+            self._pools = {process: connections(self.access, self._patience)}
         return self._pools[process]
 
 
@@ -461,29 +464,6 @@ def _answer_in(response: Mapping[str, Any]) -> Any:
 def _client(url: str | None, token: str | None, patience: float) -> Client:
     """Recreate a client from its pickle."""
     return Client(url, token, patience=patience)
-
-
-def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
-    if access.socket is not None:
-        return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
-    if access.standbys:
-        return urllib3.PoolManager(maxsize=16, retries=False, ca_certs=access.authority)
-    return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
-
-
-def _retries(patience: float) -> urllib3.Retry:
-    """As many retries as fit into `patience`; a submission's key makes repeating it safe."""
-    pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
-    tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
-    return urllib3.Retry(
-        total=tries,
-        backoff_factor=PAUSE,
-        backoff_max=PAUSE_MOST,
-        status_forcelist=[503],
-        allowed_methods=None,
-        raise_on_status=False,
-        respect_retry_after_header=False,
-    )
 
 
 def _refusal(access: Access, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:

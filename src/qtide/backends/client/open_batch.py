@@ -17,6 +17,8 @@ class OpenBatch:
     """The tasks of a batch by number; each can be cancelled or tried again on its own."""
 
     def __init__(self, client: Client, name: str, device: str | None = None) -> None:
+        if not name:
+            raise UsageError("a batch needs a name, by which it is found again")
         self._client = client
         self._name = name
         self._device = device
@@ -70,13 +72,21 @@ class OpenBatch:
 
     def cancel(self, number: int) -> None:
         """Cancel one task."""
-        self.tasks[number].cancel()
+        self._task(number).cancel()
 
     def retry(self, number: int) -> RemoteTask:
         """Submit one task that has ended once more, as it was; it takes the place of the first."""
-        again = self._client.retry(self.tasks[number].id, key=self._key(number))
+        again = self._client.retry(self._task(number).id, key=self._key(number))
         self.tasks[number] = again
         return again
+
+    def _task(self, number: int) -> RemoteTask:
+        if not 0 <= number < len(self.tasks):
+            raise UsageError(
+                f"the batch {self._name} has {len(self.tasks)} tasks, counted from 0; "
+                f"there is no task {number}"
+            )
+        return self.tasks[number]
 
     def _key(self, number: int, times: int | None = None) -> str:
         """The key of the next retry of a task, or of a certain one."""

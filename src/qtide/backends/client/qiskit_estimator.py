@@ -125,6 +125,12 @@ class QiskitEstimator(BaseEstimatorV2):  # type: ignore[misc]  # Qiskit has no t
         for pub in coerced:
             if not pub.precision > 0:
                 raise UsageError(f"a device needs a precision above 0, not {pub.precision}")
+            most = self._backend.most.get("shots", 10**12)
+            if pub.precision**2 * most < 1 - 1e-9:
+                raise UsageError(
+                    f"a precision of {pub.precision:g} takes more than the {most} shots that "
+                    f"{self._backend.name} runs per circuit; ask for {most**-0.5:.2g} or more"
+                )
         return coerced, [math.ceil(1 / pub.precision**2 - 1e-9) for pub in coerced]
 
     def _payload(self, pubs: list[EstimatorPub], shots: list[int]) -> Pubs:

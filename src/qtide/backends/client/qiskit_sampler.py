@@ -162,7 +162,10 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
 
         The same `key` gives the same tasks, so a program that was killed finds them again.
         """
-        coerced = [SamplerPub.coerce(pub, shots or self._shots) for pub in pubs]
+        wanted = self._shots if shots is None else shots
+        if wanted < 1:
+            raise UsageError(f"a sampler takes one shot or more, not {wanted}")
+        coerced = [SamplerPub.coerce(pub, wanted) for pub in pubs]
         if not coerced:
             raise UsageError("the sampler was given nothing to run")
         most = max(pub.shots for pub in coerced)

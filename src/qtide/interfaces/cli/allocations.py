@@ -78,7 +78,9 @@ def list_allocations(
     if json:
         as_json(found)
     else:
-        show_rows([_row(each) for each in found], "no allocation limits you")
+        nothing = "there are no allocations" if everybody else "no allocation limits you"
+        hint = "" if everybody else "; operators see everybody's with --everybody"
+        show_rows([_row(each) for each in found], nothing + hint)
 
 
 @allocations.command("remove", cls=PlainCommand)

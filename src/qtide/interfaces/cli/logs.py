@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ import typer
 from qtide.core.errors import UsageError
 from qtide.core.log import LogLine, follow, lines
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, say
+from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.runs.folder import RunFolder
 
 UNSTARTED = 86400.0
@@ -57,7 +56,7 @@ def _show(
         for line in chosen:
             as_json(line._asdict(), indent=None)
     elif not _print(chosen):
-        sys.stderr.write(f"the tasks printed nothing; the log of {folder.name} is {folder.log}\n")
+        warn(f"the tasks printed nothing; the log of {folder.name} is {folder.log}")
 
 
 def _print(chosen: Iterable[LogLine]) -> bool:

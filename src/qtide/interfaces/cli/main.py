@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from qtide.core.errors import QtideError, UsageError
+from qtide.core.log import printable
 from qtide.core.version import __version__
 from qtide.interfaces.cli.help import Context, PlainCommand, PlainGroup
 from qtide.runs.settings import Settings, option_name, options_of, unknown
@@ -121,6 +122,8 @@ def main(words: list[str] | None = None) -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror}; finished work is kept", 1)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
     except BaseException as error:
         loaded = sys.modules.get("asyncio")  # most commands do not need it, and it is slow to load
         if loaded is None or not isinstance(error, loaded.CancelledError):
@@ -132,7 +135,7 @@ def main(words: list[str] | None = None) -> None:
 
 
 def _end(sentence: str, code: int) -> None:
-    sys.stderr.write(f"qtide: {sentence}\n")
+    sys.stderr.write(f"qtide: {printable(sentence)}\n")  # a service, or a run, may have written it
     sys.exit(code)
 
 
@@ -199,6 +202,7 @@ class Commands(PlainGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's words
             context, param = error.ctx, error.param
             if context and param and _source(context, param.name) == "DEFAULT_MAP":
                 error.message += f" (in {Settings.read(ctx.params.get('config')).places()})"

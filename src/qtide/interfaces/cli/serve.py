@@ -69,7 +69,7 @@ def serve(
 
 
 def _read(file: Path, listen: str | None) -> Configuration:
-    from qtide.service.configuration import read_configuration
+    from qtide.service.configuration_check import read_configuration
 
     return _listening(read_configuration(file), listen)
 
@@ -80,8 +80,7 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Report all mistakes, one per line, without serving anything."""
-    from qtide.service.configuration import examined
-    from qtide.service.trial import troubles, without_effect
+    from qtide.service.configuration_check import examined, troubles, without_effect
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")
@@ -117,7 +116,9 @@ State = Annotated[
 
 @token.command("new", cls=PlainCommand)
 def new(
-    user: Annotated[str, typer.Argument(help="User of the token.  [default: you]")] = "",
+    user: Annotated[
+        str | None, typer.Argument(help="User of the token.  [default: you]", show_default=False)
+    ] = None,
     account: Annotated[str, typer.Option(help="Account that is charged.")] = "",
     days: Annotated[float, typer.Option(help="Days until it expires.", min=0.0)] = 7.0,
     operator: Annotated[
@@ -140,6 +141,8 @@ def new(
 
     if not 0 <= days < inf:
         raise UsageError(f"--days is a number of days, not {days}")
+    if user is not None and not user.strip():
+        raise UsageError("the user's name is empty; leave it out for a token of your own")
     caller = Caller(user or getpass.getuser(), account, operator=operator)
     made, write = issue(caller, DAY * days, name)
     with _store(state) as store:
@@ -221,7 +224,7 @@ def _audit(event: str, state: Path | None, **more: Any) -> None:
 def _trail(state: Path | None) -> AuditTrail:
     from qtide.service.audit import AuditTrail
 
-    return AuditTrail((state or usual_state()).expanduser() / "audit")
+    return AuditTrail(existing_state(state) / "audit")
 
 
 def audit(
@@ -275,6 +278,16 @@ def _store(state: Path | None) -> Iterator[Database]:
         raise QtideError(f"the store in {folder} cannot be written: {error}") from None
 
 
+def existing_state(state: Path | None) -> Path:
+    """Return the state folder that was named, or the usual one; refuse one that is not there."""
+    folder = (state or usual_state()).expanduser()
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no state of a service in {folder}; name its folder with --state"
+        )
+    return folder
+
+
 def usual_state() -> Path:
     """Return the state folder of the service that QTIDE_URL names, or of the local one."""
     from qtide.backends.client.access import UNIX, URL, here
@@ -288,7 +301,7 @@ def usual_state() -> Path:
         return beside
     if url:
         raise UsageError(
-            f"no service on this host listens at {url} (QTIDE_URL); tokens are made on the host of "
-            "the service: log in there, or name the folder of its state with --state"
+            f"no service on this host listens at {url} (QTIDE_URL); log in to the host of the "
+            "service, or name the folder of its state with --state"
         )
     return state_folder() / "service"

@@ -15,7 +15,7 @@ from qtide.core.files import Locked, lock
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
-from qtide.interfaces.cli.serve import State, usual_state
+from qtide.interfaces.cli.serve import State, existing_state, usual_state
 
 if TYPE_CHECKING:
     from qtide.service.store import ClosableDatabase
@@ -38,7 +38,7 @@ def check(state: State = None, json: shared_options.Json = False) -> None:
     from qtide.service.archive import counts, faults
     from qtide.service.store import open_database
 
-    with closing(open_database(_folder(state))) as database:
+    with closing(open_database(existing_state(state))) as database:
         found, rows = faults(database), counts(database)
     if json:
         as_json({"faults": found, "rows": rows})
@@ -68,7 +68,10 @@ def backup(
     part = file.with_name(f"{file.name}.part")
     part.unlink(missing_ok=True)
     try:
-        with closing(open_database(_folder(state))) as source, closing(connect(part)) as target:
+        with (
+            closing(open_database(existing_state(state))) as source,
+            closing(connect(part)) as target,
+        ):
             copied = copy(source, target)
             target.execute("PRAGMA journal_mode=DELETE")  # one file, to be moved anywhere
     except BaseException:
@@ -97,7 +100,7 @@ def restore(
     if not file.is_file():
         raise UsageError(f"there is no file {file}")
     with closing(connect(file)) as source:
-        _move(source, to, _folder(state, create=True), json=json)
+        _move(source, to, (state or usual_state()).expanduser(), json=json)
 
 
 @store.command("migrate", cls=PlainCommand)
@@ -115,9 +118,15 @@ def migrate(
 
     Example: qtide store migrate postgresql://db.example.org/qtide
     """
+    from qtide.service.configuration import database_url
     from qtide.service.store import open_database
 
-    folder = _folder(state)
+    folder = existing_state(state)
+    if "://" in to:
+        try:
+            database_url(to)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     with _stopped(folder), closing(open_database(folder)) as source:
         if "://" in to:
             _move(source, to, folder, json=json)
@@ -139,15 +148,6 @@ def _move(source: ClosableDatabase, url: str | None, folder: Path, *, json: bool
         with closing(connect_to_server(url)) as server:
             copied, place = copy(source, server), url
     as_json({"store": place, "rows": copied}) if json else say(f"{place}: {_words(copied)}")
-
-
-def _folder(state: Path | None, *, create: bool = False) -> Path:
-    folder = (state or usual_state()).expanduser()
-    if not create and not folder.is_dir():
-        raise UsageError(
-            f"there is no state of a service in {folder}; name its folder with --state"
-        )
-    return folder
 
 
 @contextmanager

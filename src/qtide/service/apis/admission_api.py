@@ -28,13 +28,13 @@ from qtide.service.apis.forms import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.availability import Availability
 from qtide.service.configuration import Configuration, SlurmSection
+from qtide.service.configuration_check import without_effect
 from qtide.service.connection import KEY
 from qtide.service.identities import SlurmTokens
 from qtide.service.job_records import LOOK, JobRecords, admitted
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
-from qtide.service.trial import without_effect
 
 log = logging.getLogger(__name__)
 

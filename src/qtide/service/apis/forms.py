@@ -30,7 +30,8 @@ class SubmissionForm(BaseModel):
     format: Text
     payload: Any = None
     data: str | None = None
-    shots: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    shots: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    """Each device has a lower limit of its own."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     name: Text = ""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
@@ -40,6 +41,8 @@ class SubmissionForm(BaseModel):
     """The session that it belongs to; it starts at once while that holds the device."""
     min_fidelity: Annotated[float, Field(ge=0, le=1)] | None = None
     """The least expected fidelity, if `device` is a class such as `any:gate`."""
+    beside_others: bool = False
+    """Whether it may run at the same time as others' circuits, on other qubits."""
     calibration: Text | None = None
     """The only calibration set that it may run on; with another one, it ends without an answer."""
     calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
@@ -86,6 +89,10 @@ class TaskForm(BaseModel):
     """The class of devices that it was submitted to."""
     fidelity: float | None
     """Expected fidelity on its device, if it was submitted to a class of them."""
+    beside_others: bool
+    """Whether it may run at the same time as others' circuits, on other qubits."""
+    beside: int
+    """With how many others it began on the device."""
     attempts: int
     submitted: float
     started: float | None

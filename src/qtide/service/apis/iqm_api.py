@@ -417,11 +417,16 @@ async def _written(service: Service, caller: Caller, id: str, artifact: str) -> 
     task = _task(service, caller, id)
     if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
-    answer = await service.contents.answer(caller, task)
-    pieces = service.bulk.stream(ARTIFACTS[artifact], answer.data, caller.user)
-    if len(answer.data) <= SMALL:
+
+    async def read() -> bytes:
+        return (await service.contents.answer(caller, task)).data
+
+    extent = await service.contents.answer_extent(caller, task)
+    if extent is None or extent.size <= SMALL:  # whoever does not own it is refused by reading it
+        pieces = service.bulk.stream(ARTIFACTS[artifact], await read(), caller.user)
         return Response(b"".join([each async for each in pieces]), media_type="application/json")
     await service.spools.wait(caller.user)
+    pieces = service.bulk.stream(ARTIFACTS[artifact], read, caller.user)
     return await Spooled.of(pieces, service.storage, lambda: service.spools.give_back(caller.user))
 
 

@@ -359,6 +359,8 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
         "session": task.session,
         "route": f"{ANY}{task.route.kind}" if task.route else None,
         "fidelity": task.route.options[task.device].fidelity if task.route else None,
+        "beside_others": task.width is not None,
+        "beside": task.beside,
         "attempts": task.attempts,
         "submitted": task.submitted,
         "started": task.started,
@@ -437,6 +439,7 @@ async def _submission(
         max_wait=form.max_wait,
         session=form.session,
         min_fidelity=form.min_fidelity,
+        beside_others=form.beside_others,
         terms=CalibrationTerms(form.calibration, form.calibrated_within),
         key=key,
         digest=await _digest(form, payload) if key else "",
@@ -452,6 +455,8 @@ async def _digest(form: SubmissionForm, payload: bytes) -> str:
         rest += (form.calibration, form.calibrated_within)
     if (form.session, form.min_fidelity) != (None, None):
         rest += (form.session, form.min_fidelity)
+    if form.beside_others:
+        rest += ("beside others",)
     whole = json.dumps([*terms, *rest]).encode() + payload
     found = sha256(whole) if len(whole) <= SMALL else await asyncio.to_thread(sha256, whole)
     return found.hexdigest()

@@ -48,11 +48,12 @@ maintenance in which the device and the service were up. As of {made}.</p>
 
 def _row(level: dict[str, Any]) -> str:
     tasks = sum(level["tasks"][how] for how in ("done", "failed", "cancelled"))
-    promises = level["promises_kept"]
+    promises, wait = level["promises_kept"], level["wait"]
+    longest = None if wait["p50"] is None else wait["longest"]
     cells = (
         _share(level["availability"]),
         _share(level["occupancy"]),
-        *(_duration(level["wait"][which]) for which in ("p50", "p95", "longest")),
+        *map(_duration, (wait["p50"], wait["p95"], longest)),
         "none given" if promises is None else _share(promises),
         _duration(level["seconds"]["calibration"]),
         _duration(level["seconds"]["maintenance"]),

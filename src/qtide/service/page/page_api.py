@@ -29,13 +29,14 @@ from qtide.service.apis.forms import MOST_FORM, refusals
 from qtide.service.apis.request_gate import Authenticator, bearer, read_body, validated
 from qtide.service.bulk import Bulk, read_form_alone
 from qtide.service.connection import KEY
+from qtide.service.limits import MB
 from qtide.service.monitoring import TICK, DeviceHistory, resolution
 from qtide.service.page.drawing import drawn
 from qtide.service.page.feed import Feed
 from qtide.service.page.figures import Figures, story
 from qtide.service.page.levels_page import levels_page
 from qtide.service.service import Service
-from qtide.service.task import Caller, NotFound, TaskState, check_operates
+from qtide.service.task import Caller, NotFound, check_operates, check_owns
 from qtide.service.tokens import NotAllowed
 
 STATIC = Path(__file__).with_name("static")
@@ -58,7 +59,8 @@ HEADERS = {
 }
 KEY_LASTS = 300.0
 """Seconds that a link of `qtide page` works."""
-MOST_KEYS = 1000
+MOST_KEYS, MOST_KEYS_OF_USER = 1000, 10
+"""Links that wait to be opened; then the oldest, of the user first, is forgotten."""
 OWN_LASTS = 12 * 3600.0
 """Seconds that a page stays signed in which was opened by the user who runs the service."""
 
@@ -66,6 +68,8 @@ LEVELS_DAYS, LEVELS_STAY = 30.0, 60.0
 """Days that published levels look back, and seconds for which they stay."""
 
 SPANS = {"5min": 300.0, "hour": 3600.0, "day": 86_400.0}
+MOST_DRAWN = 16 * MB
+"""Bytes of an answer beyond which it is not drawn."""
 Span = Annotated[Literal["5min", "hour", "day"], Query(description="How far to look back.")]
 Name = Annotated[str, InPath(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The device's name.")]
 Id = Annotated[str, InPath(pattern=r"^[0-9a-f-]{4,36}$", description="The task's id.")]
@@ -89,7 +93,8 @@ class SignIns:
     def __init__(self, service: Service, cookie: str) -> None:
         self._service = service
         self._cookie = cookie
-        self._keys: dict[str, tuple[float, str]] = {}
+        self._keys: dict[str, tuple[float, str, str]] = {}
+        """Until when each key works, whose it is, and the token that it stands for."""
 
     async def link(self, caller: Caller, token: str) -> str:
         """Make a key that stands for the caller's token, or for a new one if it has none."""
@@ -98,16 +103,17 @@ class SignIns:
             await self._service.store.write(write)
         now = self._service.now()
         self._keys = {k: v for k, v in self._keys.items() if v[0] > now}
-        while len(self._keys) >= MOST_KEYS:
-            del self._keys[next(iter(self._keys))]
+        own = [key for key, (_, user, _) in self._keys.items() if user == caller.user]
+        for oldest in own[: 1 - MOST_KEYS_OF_USER] or list(self._keys)[: 1 - MOST_KEYS]:
+            del self._keys[oldest]
         key = secrets.token_urlsafe(32)
-        self._keys[key] = now + KEY_LASTS, token
+        self._keys[key] = now + KEY_LASTS, caller.user, token
         return key
 
     def token(self, form: SignInForm) -> str:
         """The valid token that a form names, itself or by a key; the key is used up."""
         if form.key is not None:
-            until, token = self._keys.pop(form.key, (0.0, ""))
+            until, _, token = self._keys.pop(form.key, (0.0, "", ""))
             if until < self._service.now():
                 raise NotAllowed("this link was used already, or is too old; make one: qtide page")
         else:
@@ -363,20 +369,26 @@ def _tasks(router: APIRouter, service: Service, feed: Feed, drawings: Bulk, call
     @router.get("/v1/tasks/{id}/drawing", tags=["tasks"], response_model=dict[str, Any])
     async def get_drawing(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - the path's word
         """A small picture of a task's payload and answer, as shapes to draw. For its owner."""
-        task = service.task(caller, id)
-        payload = await service.contents.payload(caller, task)
-        answer = (
-            await service.contents.answer(caller, task) if task.state is TaskState.DONE else None
-        )
-        head = json.dumps(
-            {
+        task, contents = service.task(caller, id), service.contents
+        check_owns(caller, task)
+        extent = await contents.answer_extent(caller, task)
+        drawable = extent is not None and extent.size <= MOST_DRAWN
+
+        async def read() -> bytes:
+            payload = await contents.payload(caller, task)
+            answer = await contents.answer(caller, task) if drawable else None
+            head = {
                 "format": payload.format,
                 "payload": len(payload.data),
                 "answer_format": answer.format if answer else None,
             }
-        ).encode()
-        body = head + b"\n" + payload.data + (answer.data if answer else b"")
-        found, _ = await drawings.do(drawn, body, caller.user, apart=True)
+            return b"\n".join((json.dumps(head).encode(), payload.data)) + (
+                answer.data if answer else b""
+            )
+
+        found, _ = await drawings.do(drawn, read, caller.user)
+        if extent is not None and not drawable:
+            found["answer_error"] = f"the answer has {extent.size / MB:.0f} MB, too many to draw"
         return _json(found)
 
 

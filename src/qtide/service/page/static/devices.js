@@ -185,7 +185,7 @@ class DeviceDetail {
       ["Occupancy", [all ? share(sums.seconds.busy / all) : "–", small(`${duration(sums.seconds.busy)} of ${duration(all)}`)]],
       ["Idle while wanted", [all ? share(sums.wanted / all) : "–", small(duration(sums.wanted))]],
       ["Wait, median", [duration(sums.wait.p50), small("half of the tasks")]],
-      ["Wait, 95 %", [duration(sums.wait.p95), small(`longest ${duration(sums.wait.longest)}`)]],
+      ["Wait, 95 %", [duration(sums.wait.p95), small(sums.wait.p50 === null ? "no task has begun" : `longest ${duration(sums.wait.longest)}`)]],
       ["Promises kept", [given ? `${number(sums.tasks.kept)} of ${number(given)}` : "none given", small("starts within the wait allowed")]],
       ["Tasks ended", [number(sums.tasks.done + sums.tasks.failed + sums.tasks.cancelled), small(`${number(sums.tasks.failed)} failed`)]],
       ["Virtual QPUs", [slots.granted === null ? number(slots.all) : `${number(slots.granted)} of ${number(slots.all)}`, small(slots.granted === null ? "not admitted by Slurm" : `granted by Slurm; ${number(slots.in_use)} in use`)]],

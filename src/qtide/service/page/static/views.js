@@ -102,7 +102,7 @@ export class HealthView {
       h("div", { class: "wide", tabindex: "0" }, h("table", {},
         h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col" }, each)))),
         h("tbody", {}, levels.devices.map((row) => h("tr", {}, h("th", { scope: "row" }, row.device),
-          [share(row.availability), share(row.occupancy), duration(row.wait.p50), duration(row.wait.p95), duration(row.wait.longest), row.promises_kept === null ? "none given" : share(row.promises_kept), duration(row.seconds.calibration), duration(row.seconds.maintenance), number(row.tasks.done + row.tasks.failed + row.tasks.cancelled)].map((each) => h("td", {}, each))))))),
+          [share(row.availability), share(row.occupancy), duration(row.wait.p50), duration(row.wait.p95), duration(row.wait.p50 === null ? null : row.wait.longest), row.promises_kept === null ? "none given" : share(row.promises_kept), duration(row.seconds.calibration), duration(row.seconds.maintenance), number(row.tasks.done + row.tasks.failed + row.tasks.cancelled)].map((each) => h("td", {}, each))))))),
       h("p", { class: "muted small" }, "Availability is the share of the time outside planned calibrations and maintenance in which the device and the service were up. The same table: ", h("code", {}, "qtide usage --sla"), "."));
   }
 }
