@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from operator import sub
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -84,14 +83,15 @@ def compiled(folder: Path) -> dict[str, str]:
 def moved(folder: Path, program: str, variables: Mapping[str, str]) -> tuple[float, float]:
     """The best seconds in which C moved a gigabyte: by the library, and by a plain Alltoallv.
 
-    The program moves by the library and then by the collective; the ledger has the sum.
+    The program moves by the library and then by the collective; the ledger has the sum of each
+    turn. The best of the differences would be that of the turn with the slowest collective.
     """
     runs = {"QTIDE_RUNS": str(folder / "moves")}
     out = told([program, str(GIGABYTE), str(TURNS)], folder, {**variables, **runs})
     plain = [float(line) for line in out.splitlines()]
     grown = growths(RunFolder.find(folder / "moves", "last"))
     both = [each["move"] for each in grown if each["after"] == 3]
-    return min(map(sub, both, plain)), min(plain)
+    return min(both) - min(plain), min(plain)
 
 
 def growths(run: RunFolder) -> list[dict[str, Any]]:

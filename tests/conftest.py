@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.backends.slurm.fixtures", "tests.service.admission.fixtures"]
+pytest_plugins = [
+    "tests.backends.slurm.fixtures",
+    "tests.service.admission.fixtures",
+    "tests.browser",
+]
 
 common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", common, max_examples=100, derandomize=True)

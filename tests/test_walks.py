@@ -12,8 +12,8 @@ import pytest
 
 from qtide.service.local_service import LocalService
 
-PHASE_FILES = 50
-SERVICE_FILES = 35
+PHASE_FILES = 53
+SERVICE_FILES = 37
 TRACER = Path(__file__).parent / "walks"
 PROGRAM = """
 from qtide import program, task

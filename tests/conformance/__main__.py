@@ -23,40 +23,38 @@ ROOT = HERE.parents[1]
 PLACE = ROOT / ".conformance"
 LIMIT = 1800.0
 """Seconds that a suite may take."""
-DEVICES = """
-[devices.star]
-kind = "star"
-
-[devices.noisy-star]
-kind = "noisy-star"
-
-[devices.gate]
-kind = "gate"
-qubits = 8
-
-[devices.annealer]
-kind = "annealer"
+DEVICES = {
+    "star": 'kind = "star"',
+    "gate": 'kind = "gate"\nqubits = 8',
+    "annealer": 'kind = "annealer"',
+}
+SERVICE = """
+[limits]
+validation_seconds = 3000
 """
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What to install beside qtide, and what to run."""
+    """What to install beside qtide, what to run, and on which devices."""
 
     packages: tuple[str, ...]
-    command: tuple[str, ...]
+    script: str
+    devices: tuple[str, ...]
 
 
 SUITES = {
-    "dimod": Suite(("dimod",), ("dimod_samplers.py",)),
-    "ibm-runtime": Suite(("qiskit-ibm-runtime", "qiskit-aer"), ("ibm_runtime.py",)),
-    "mitiq": Suite(("mitiq[qiskit]", "ply", "qiskit-aer"), ("mitiq_batches.py",)),
-    "mqt-bench": Suite(("mqt.bench", "qiskit-aer"), ("mqt_bench.py",)),
+    "dimod": Suite(("dimod",), "dimod_samplers.py", ("annealer",)),
+    "ibm-runtime": Suite(("qiskit-ibm-runtime", "qiskit-aer"), "ibm_runtime.py", ("star",)),
+    "mitiq": Suite(("mitiq[qiskit]", "ply", "qiskit-aer"), "mitiq_batches.py", ("star",)),
+    "mqt-bench": Suite(("mqt.bench", "qiskit-aer"), "mqt_bench.py", ("gate",)),
     "pennylane": Suite(
         ("pennylane", "pennylane-qiskit", "pytest", "pytest-mock", "flaky"),
-        ("pennylane_device.py",),
+        "pennylane_device.py",
+        ("gate",),
     ),
-    "waldur": Suite(("dimod", "waldur-site-agent-slurm"), ("waldur_usage.py",)),
+    "qedc": Suite(("qedcbench", "qiskit-aer"), "qedc.py", ("gate",)),
+    "waldur": Suite(("dimod", "waldur-site-agent-slurm"), "waldur_usage.py", ("annealer",)),
 }
 
 
@@ -66,26 +64,43 @@ def environment(name: str, suite: Suite) -> Path:
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [
+            sys.executable,
+            "-m",
+            "uv",
+            "--no-config",
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(python),
+        ]
         subprocess.run([*pip, "--editable", str(ROOT), *suite.packages], check=True)
         (folder / "made").touch()
     return python
 
 
-def passes(name: str, service: LocalService) -> bool:
-    """Run a suite; its output goes to the terminal."""
+def passes(name: str) -> bool:
+    """Run a suite on a service of its own; its output goes to the terminal."""
     suite = SUITES[name]
     python = environment(name, suite)
-    script, *words = suite.command
+    tables = "".join(f"\n[devices.{each}]\n{DEVICES[each]}\n" for each in suite.devices)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalService(Path(folder), SERVICE + tables) as service,
+    ):
+        return _passes(name, python, service)
+
+
+def _passes(name: str, python: Path, service: LocalService) -> bool:
     environ = os.environ | {
         "QTIDE_URL": service.url,
         "QTIDE_TOKEN": service.token("ada", "physics"),
         "QTIDE_OPERATOR_TOKEN": service.token("operator", operator=True),
     }
     began = time.monotonic()
-    done = subprocess.run(
-        [python, HERE / script, *words], env=environ, cwd=PLACE, timeout=LIMIT, check=False
-    )
+    script = HERE / SUITES[name].script
+    done = subprocess.run([python, script], env=environ, cwd=PLACE, timeout=LIMIT, check=False)
     verdict = "passed" if done.returncode == 0 else "FAILED"
     print(f"{name}: {verdict} in {time.monotonic() - began:.0f} s", flush=True)
     return done.returncode == 0
@@ -97,8 +112,7 @@ def main() -> None:
     for unknown in set(names) - set(SUITES):
         sys.exit(f"there is no suite {unknown!r}; there are: {', '.join(sorted(SUITES))}")
     PLACE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder), DEVICES) as service:
-        results = [passes(name, service) for name in names]
+    results = [passes(name) for name in names]
     sys.exit(0 if all(results) else 1)
 
 

@@ -71,6 +71,17 @@ def test_scripts_are_valid_shell(name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        install("the units are checked by systemd-analyze, which is missing", ["systemd"])
+    for name in ("qtide.service", "qtide.socket"):
+        text = (DEPLOY.parent / "docs/examples" / name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/qtide/bin/qtide", "/bin/true"))
+    words = ["systemd-analyze", "verify", "--man=no", "qtide.service", "qtide.socket"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 @pytest.mark.further
 def test_rpm_and_ansible_accept_what_is_for_them() -> None:
     """Their checkers come with a hundred packages, so this is not in every test run."""

@@ -38,6 +38,8 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
     """Create the folders, the key and the configuration."""
     for folder in layout.folders():
         folder.mkdir(exist_ok=True)
+    for name in plan.node_names:  # a step by PMIx has a folder on each node
+        (layout.folder / "tmp" / name).mkdir(exist_ok=True)
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
     release = Release.named(plan.release)

@@ -24,7 +24,7 @@ SlurmdUser={user}
 {_bound_to_loopback(host)}{_auth(layout, plan)}{Release.named(plan.release).settings()}\
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
-TmpFS={folder}/tmp
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={layout.run}/slurmctld.pid
 SlurmdPidFile={layout.run}/slurmd-%n.pid
 SlurmctldLogFile={layout.log}/slurmctld.log
@@ -141,12 +141,13 @@ def _accounting(layout: BoxLayout, plan: BoxPlan) -> str:
     if not plan.accounting:
         return "AccountingStorageType=accounting_storage/none"
     pass_line = f"AccountingStoragePass={layout.munge_socket}\n" if plan.auth == "munge" else ""
-    licences = ["qpu", *(each.partition(":")[0] for each in plan.licences)]
+    counted = [f"license/{each.partition(':')[0]}" for each in ("qpu", *plan.licences)]
+    counted += ["gres/gpu"] if any(kind.gpus for kind in plan.by_kind()) else []
     return f"""\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort={plan.ports[1]}
-AccountingStorageTRES={",".join(f"license/{name}" for name in licences)}
+AccountingStorageTRES={",".join(counted)}
 {pass_line}AccountingStoreFlags=job_comment"""
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,16 +77,28 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+APT_LIMIT = 300.0
+"""Seconds to wait until nobody else installs packages; its own lock knows only some of them."""
+
+
 def install(missing: str, packages: list[str]) -> None:
-    apt = shutil.which("apt-get")
-    if os.geteuid() != 0 or apt is None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.fail(missing, pytrace=False)
-    wait = ("-o", "DPkg::Lock::Timeout=120")
-    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for words in (("update",), ("install", "-y", "--no-install-recommends", *packages)):
-        done = subprocess.run(
-            [apt, "-qq", *wait, *words], env=env, capture_output=True, text=True, check=False
-        )
+        done = apt(*words)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no word"])[-1]
             pytest.fail(f"{missing}; apt-get {words[0]} failed: {last}", pytrace=False)
+
+
+def apt(*words: str) -> subprocess.CompletedProcess[str]:
+    """Call apt-get once nobody else does: test processes begin at the same time."""
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    last = time.monotonic() + APT_LIMIT
+    while True:
+        done = subprocess.run(
+            ["apt-get", "-qq", *words], env=env, capture_output=True, text=True, check=False
+        )
+        if not done.returncode or "lock" not in done.stderr or time.monotonic() > last:
+            return done
+        time.sleep(1.0)

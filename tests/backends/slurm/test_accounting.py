@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +35,9 @@ def recorded(packages: None) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     folder.chmod(0o755)
     try:
-        box.up(folder, nodes=2, accounting=True, auth="munge", service="http://127.0.0.1:9")
+        kinds = ["gpu:1,cores=4,gpus=2,memory=1GB"]
+        service = "http://127.0.0.1:9"
+        box.up(folder, nodes=2, kinds=kinds, accounting=True, auth="munge", service=service)
         yield Site(folder)
     finally:
         remove(folder)
@@ -74,6 +79,43 @@ def test_slurm_s_records_say_what_a_run_held(recorded: Site, tmp_path: Path) -> 
     over = stage.world.run(ends(slurm, numbers))
     assert over == {each.job: each.end for each in known}
     assert numbers == over.keys()
+
+
+PARTS = """
+import time
+
+from qtide import classical, program, task
+
+
+@program
+async def parts():
+    await classical(*(task(time.sleep, 1.5).needs(cores=1, gpus=1) for _ in range(2)))
+"""
+
+
+def test_slurm_s_records_count_cores_gpus_and_billing_of_parts(
+    recorded: Site, tmp_path: Path
+) -> None:
+    """Slurm counts whole seconds, so what is compared is each unit per node-second."""
+    stage = Stage(recorded.conf, tmp_path)
+    weights = "TRESBillingWeights=CPU=1.0,GRES/gpu=10.0"
+    stage.world.run(Slurm(stage.conf).output("scontrol", "update", "partition=gpu", weights))
+    (tmp_path / "parts.py").write_text(PARTS)
+    words = ("run", "parts.py", "--cluster", "slurm:gpu", "--share-nodes", "cores=2,gpus=1")
+
+    def say(*words: str) -> Any:
+        command = [sys.executable, "-m", "qtide", *words, "--json"]
+        env = os.environ | box.env(recorded.folder)
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    metrics = say(*words)["metrics"]
+    assert until(lambda: say("show", "last")["slurm"]["nodes"]["missing"] == 0)
+    found = say("show", "last")["slurm"]
+    rates = {unit: each["charged"] / found["nodes"]["charged"] for unit, each in found.items()}
+    assert rates == pytest.approx({"nodes": 1, "cores": 2, "gpus": 1, "billing": 12})
+    for unit, rate in rates.items():
+        assert metrics[f"{unit}_held"] == pytest.approx(rate * metrics["nodes_held"])
 
 
 def test_without_accounting_the_queue_is_asked(stage: Stage) -> None:

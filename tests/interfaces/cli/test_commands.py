@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from qtide.core.errors import UsageError
+from qtide.interfaces.cli.main import main
 from tests.interfaces.cli.inside import called, refused
 
 PROGRAMS = Path(__file__).parents[2] / "runs" / "programs_for_tests.py"
@@ -251,3 +252,31 @@ def test_escape_sequences_do_not_reach_the_terminal(here: Path) -> None:
     for done in texts:
         assert not set("\x1b\x07\x9b\u202e") & set(done.output), done.output
     assert "owned" in texts[-1].output
+
+
+def test_nor_do_those_in_errors(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", f"x{ESCAPES}", "--runs", f"runs{ESCAPES}"])
+    said = capsys.readouterr().err
+    assert "there is no run" in said
+    assert not set("\x1b\x07\x9b\u202e") & set(said), said
+
+
+CTRL_C = """
+import sys
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["qtide", "list"]
+from qtide.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["qtide.interfaces.cli.main", "qtide.interfaces.cli.list"])
+def test_ctrl_c_while_modules_are_loaded_leaves_no_traceback(name: str) -> None:
+    words = [sys.executable, "-c", CTRL_C.format(name=name)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False)

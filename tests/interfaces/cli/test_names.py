@@ -50,14 +50,16 @@ def test_many_candidates_are_not_all_listed() -> None:
 
 
 def test_a_broken_folder_does_not_hide_others(here: Path) -> None:
-    create(here, "good", "bad", "worse")
+    create(here, "good", "bad", "worse", "odd")
+    (here / "qtide-runs/odd/run.json").write_text('{"program": ["synthetic"]}')
     (here / "qtide-runs/bad/run.json").write_text("{")
     (here / "qtide-runs/worse/end.json").write_text('{"val')
     rows = {row["run"]: row["state"] for row in json.loads(printed("list", "--json"))}
-    assert rows == {"good": "new", "bad": "damaged", "worse": "damaged"}
+    assert rows == {"good": "new", "bad": "damaged", "worse": "damaged", "odd": "damaged"}
     text = printed("list")
     assert "bad is damaged: qtide-runs/bad/run.json cannot be read" in text
     assert "worse is damaged: qtide-runs/worse/end.json cannot be read" in text
+    assert "'program' cannot be ['synthetic']" in text
     assert json.loads(printed("show", "last", "--json"))["run"] == "good"
     assert "run.json cannot be read" in refused("show", "bad", code=1)
 

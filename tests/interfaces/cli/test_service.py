@@ -113,6 +113,8 @@ def test_a_token_in_a_file_is_for_its_owner_alone(service: LocalService, here: P
     assert token not in done.stdout + done.stderr
     env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": token}
     assert qtide("devices", **env).returncode == 0
+    empty = qtide("token", "new", "", "--state", str(service.state))  # an unset variable's value
+    assert (empty.returncode, "name is empty" in empty.stderr) == (2, True)
 
 
 def test_tokens_are_made_at_the_service_that_the_environment_names(service: LocalService) -> None:

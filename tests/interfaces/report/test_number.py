@@ -12,7 +12,7 @@ def test_brief(value: float, text: str) -> None:
 
 
 def test_a_column_of_short_times_has_more_digits() -> None:
-    assert (decimals([0.2, 3]), decimals([0.2, 30]), decimals([])) == (3, 1, 3)
+    assert (decimals([0.2, 3]), decimals([0.2, 30]), decimals([0.0])) == (3, 1, 0)
 
 
 def test_units() -> None:

@@ -32,6 +32,16 @@ def test_plain_axes_have_no_background_of_their_own() -> None:
     assert "#ffffff" not in inline(figure, "x", "a bar")
 
 
+def test_only_the_pages_own_tint_follows_the_colour_mode() -> None:
+    figure = Figure()
+    axis = figure.subplots()
+    axis.bar(["a"], [1.0], alpha=0.3)
+    axis.bar(["b"], [1.0], alpha=0.32)
+    written = inline(figure, "x", "two bars")
+    assert "opacity: var(--tint)" in written
+    assert "opacity: 0.32" in written
+
+
 def test_its_ids_are_its_own_and_found(picture: str) -> None:
     ids = set(re.findall(r' id="([^"]+)"', picture))
     uses = set(re.findall(r'(?:url\(|href=")#([^)"]+)', picture))

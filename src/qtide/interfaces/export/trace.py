@@ -63,7 +63,9 @@ class TraceBuilder:
     def write(self, file: Path) -> Path:
         """Write the trace."""
         whole = {"displayTimeUnit": "ms", "traceEvents": self.events}
-        write_whole(file, json.dumps(whole).encode())
+        # Perfetto shows escaped characters as they are written
+        text = json.dumps(whole, ensure_ascii=False)
+        write_whole(file, text.encode(errors="replace"))
         return file
 
     def _at(self, moment: float) -> float:

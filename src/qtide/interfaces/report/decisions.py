@@ -73,12 +73,12 @@ def _sentence(what: str, same: Sequence[Note]) -> str:
 
 
 def _change(what: str, figures: Mapping[str, float]) -> str:
-    """Describe a size change of an MPI program, with the duration of each part."""
+    """Describe a size change of an MPI program, with the duration of each part if it is known."""
     if what == "lost nodes":
         return f"lost {_count(figures['lost'])}, and went on with {_count(figures['nodes'])}"
     parts = [f"{name} {_seconds(figures[name])}" for name in PARTS if name in figures]
     sizes = f"from {_count(figures['before'])} to {_count(figures['after'])}"
-    return f"{what} {sizes}: {', '.join(parts)}"
+    return f"{what} {sizes}: {', '.join(parts)}" if parts else f"{what} {sizes}"
 
 
 def _others(figures: Mapping[str, float]) -> str:

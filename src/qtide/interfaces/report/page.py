@@ -126,7 +126,9 @@ def _unbroken(title: str) -> str:
 
 def _row(line: Sequence[Cell]) -> str:
     head, *rest = line
-    return f'<tr><th scope="row">{escape(head.text)}</th>{"".join(map(_data, rest))}</tr>'
+    text = escape(head.text)
+    text = f'<a href="#{head.to}">{text}</a>' if head.to else text
+    return f'<tr><th scope="row">{text}</th>{"".join(map(_data, rest))}</tr>'
 
 
 def _data(cell: Cell) -> str:
@@ -171,7 +173,6 @@ VARIABLES = {
     MUTED: "var(--muted)",
     LINE: "var(--line)",
     TRACK: "var(--track)",
-    f"opacity: {TINT}": "opacity: var(--tint)",
 } | {colour: f"var(--hue-{index})" for index, colour in enumerate(HUES)}
 """Replacements by style sheet variables, so that pictures are legible in both colour modes."""
 
@@ -229,6 +230,7 @@ def _adapted(key: str, value: str, name: str) -> str:
     if key == "style":
         for fixed, variable in VARIABLES.items():
             value = value.replace(fixed, variable)
+        value = re.sub(rf"opacity: {TINT}(?!\d)", "opacity: var(--tint)", value)
     return re.sub(r"^#|(?<=url\()#", f"#{name}-", value)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def decimals(values: Sequence[float]) -> int:
     """Return the decimals for a column: enough to tell short runs apart, few enough to fit."""
     largest = max(values, default=0.0)
-    return 0 if largest >= 10_000 else 1 if largest >= 10 else 3
+    return 0 if largest >= 10_000 or largest == 0 else 1 if largest >= 10 else 3
 
 
 def grouped(value: float, digits: int = 1) -> str:
@@ -27,7 +27,7 @@ def grouped(value: float, digits: int = 1) -> str:
 
 def brief(value: float) -> str:
     """Format a single number with the decimals it needs."""
-    return grouped(value, 0 if value == 0 else decimals([value]))
+    return grouped(value, decimals([value]))
 
 
 def percent(value: float) -> str:
@@ -55,10 +55,14 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text; `best` marks the best of its column among rows with the same number of jobs."""
+    """A text; `best` marks the best of its column among rows with the same number of jobs.
+
+    On a page, the first cell of a row may lead to the section `to`.
+    """
 
     text: str
     best: bool = False
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
