@@ -36,6 +36,24 @@ Folder = Annotated[
         "[default: ~/.local/state/qtide/box/NAME]"
     ),
 ]
+Release = Annotated[
+    str | None,
+    typer.Option(
+        envvar="QTIDE_BOX_RELEASE",
+        show_envvar=False,
+        autocompletion=lambda: [boxes.INSTALLED, *boxes.RELEASES],
+        help="Slurm of a Debian release, fetched once: bookworm (22.05), trixie (24.11), "
+        "forky (26.05).  [default: the Slurm that is installed]",
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar=EXAMPLE,
+        help="Nodes of another kind, in a partition with its name; may be repeated. GPUs are "
+        "only counted.",
+    ),
+]
 DEFAULT = "default"
 
 
@@ -57,16 +75,7 @@ def up(
             help="vQPU service for its jobs; can be set again while the box is up.",
         ),
     ] = None,
-    release: Annotated[
-        str | None,
-        typer.Option(
-            envvar="QTIDE_BOX_RELEASE",
-            show_envvar=False,
-            autocompletion=lambda: [boxes.INSTALLED, *boxes.RELEASES],
-            help="Slurm of a Debian release, fetched once: bookworm (22.05), trixie (24.11), "
-            "forky (26.05).  [default: the Slurm that is installed]",
-        ),
-    ] = None,
+    release: Release = None,
     licence: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:NUMBER", help="One more licence, as qpu_star:4; repeatable."),
@@ -75,14 +84,7 @@ def up(
         str | None,
         typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
     ] = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar=EXAMPLE,
-            help="Nodes of another kind, in a partition with its name; may be repeated. GPUs are "
-            "only counted.",
-        ),
-    ] = None,
+    kind: Kinds = None,
     json: shared_options.Json = False,
 ) -> None:
     """Start a box, and wait until its nodes accept jobs.

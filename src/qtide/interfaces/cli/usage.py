@@ -78,13 +78,8 @@ def usage(
     if left or sla:
         others = (by, until, everybody, as_csv, export, period, left and since)
         _check_alone("--sla" if sla else "--left", *others)
-    if sla:
-        first = moment(since or "30d") or 0.0
-        days = {"days": max(0.001, (time.time() - first) / DAY)}
-        _show_levels(client(url).call("GET", "/v1/levels", days), json_wanted=json)
-        return
-    if left:
-        _show_left(client(url).call("GET", "/v1/quotas"), json_wanted=json)
+        show = _show_levels if sla else _show_left
+        show(client(url), since, json_wanted=json)
         return
     begin, end = _between(since, until, period)
     if export is not None:
@@ -228,7 +223,10 @@ def _field(text: str) -> str:
     return " ".join(text.replace("|", "/").split())
 
 
-def _show_levels(found: dict[str, Any], *, json_wanted: bool) -> None:
+def _show_levels(caller: Client, since: str | None, *, json_wanted: bool) -> None:
+    first = moment(since or "30d") or 0.0
+    days = {"days": max(0.001, (time.time() - first) / DAY)}
+    found = caller.call("GET", "/v1/levels", days)
     if json_wanted:
         as_json(found)
         return
@@ -257,7 +255,8 @@ def _percent(part: float | None) -> str | None:
     return None if part is None else f"{100 * part:.2f}%"
 
 
-def _show_left(rows: list[dict[str, Any]], *, json_wanted: bool) -> None:
+def _show_left(caller: Client, _: str | None, *, json_wanted: bool) -> None:
+    rows = caller.call("GET", "/v1/quotas")
     if json_wanted:
         as_json(rows)
         return
