@@ -4,6 +4,9 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
+# the tests start thousands of processes: each would compile all its modules anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup update demo test test-further test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)

@@ -13,6 +13,10 @@ pytest_plugins = [
     "tests.browser",
 ]
 
+# set in many containers; but the tests start hundreds of processes, which would all compile anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", common, max_examples=100, derandomize=True)
 settings.register_profile("soak", common, max_examples=10_000)

@@ -9,11 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from qtide.core.log import printable
 from qtide.programs.replay import ReplayStep
@@ -21,6 +17,10 @@ from qtide.runs.driver import Tell
 from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 MOST = 3
 """Maximum number of phases shown at once."""
@@ -98,14 +98,17 @@ class ProgressLine:
 
 
 class TerminalProgress(ProgressLine):
-    """The line at the bottom of a terminal; with `lines`, also prints a line per phase."""
+    """The line at the bottom of a terminal; with `lines`, also prints a line per phase.
 
-    def __init__(self, console: Console, *, lines: bool, scale: float | None = 1.0) -> None:
+    Without a terminal, it prints only what stays, to stderr.
+    """
+
+    def __init__(self, console: Console | None, *, lines: bool, scale: float | None = 1.0) -> None:
         super().__init__(scale)
         self._console = console
         self._lines = lines
         self._told = 0
-        self._status = console.status("starting") if console.is_terminal else None
+        self._status = console.status("starting") if console is not None else None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -120,7 +123,10 @@ class TerminalProgress(ProgressLine):
 
     def note(self, text: str) -> None:
         """Print a permanent line."""
-        self._console.print(escape(printable(text)), highlight=False)
+        if self._console is None:
+            sys.stderr.write(f"{printable(text)}\n")
+        else:
+            self._console.print(printable(text), highlight=False, markup=False)
 
     def ended(self, run: str, text: str) -> None:
         """Print the phase, preceded by the number of phases taken from the journal."""
@@ -132,6 +138,8 @@ class TerminalProgress(ProgressLine):
         self.note(f"{run}, {self.elapsed:,.1f} s: {text}")
 
     def __rich__(self) -> Text:
+        from rich.text import Text  # rich, which takes long to load, is loaded already here
+
         return Text(str(self))
 
 

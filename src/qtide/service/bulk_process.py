@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from qtide.core.errors import PhaseError, QtideError
+from qtide.core.files import keep_bytecode
 from qtide.core.processes import Header, die_with_parent, frame, read
 from qtide.core.sandbox import confine
 
@@ -21,6 +22,7 @@ NICENESS = 15
 
 def main() -> None:
     """Run the functions named on the command line until the service has gone."""
+    keep_bytecode()
     works = {each: _imported(each) for each in sys.argv[1:]}
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

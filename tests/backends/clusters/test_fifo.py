@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from qtide import pretend, task
-from qtide.backends.clusters.cluster import Work
+from qtide import pretend
 from qtide.backends.clusters.simulated import Delays, Loss
 from qtide.core.errors import NodeLost, NotEnoughNodes
+from tests.backends.works import call
 from tests.bench import Bench
 from tests.core.invariant import check
 
@@ -26,7 +26,7 @@ def test_a_grant_gives_nodes_that_work(tmp_path: Path) -> None:
 
     async def main() -> Any:
         allocation = await bench.cluster.request(job, 2)
-        result = await allocation.nodes[0].run(Work(job, task(work, 5), "1"))
+        result = await allocation.nodes[0].run(call(job, work, 5))
         await allocation.release()
         return result, bench.world.now()
 
@@ -42,7 +42,7 @@ def test_a_tasks_exception_reaches_whoever_waits(tmp_path: Path) -> None:
     async def main() -> None:
         allocation = await bench.cluster.request(job, 1)
         try:
-            await allocation.nodes[0].run(Work(job, task(work, 1, ValueError("no")), "1"))
+            await allocation.nodes[0].run(call(job, work, 1, ValueError("no")))
         finally:
             await allocation.release()
 
@@ -153,7 +153,7 @@ def test_a_node_that_dies_is_heard_of_and_its_late_answer_refused(tmp_path: Path
     async def main() -> int:
         allocation = await bench.cluster.request(job, 1)
         with pytest.raises(NodeLost, match="node n1 died"):
-            await allocation.nodes[0].run(Work(job, task(work, 10), "1"))
+            await allocation.nodes[0].run(call(job, work, 10))
         await bench.world.sleep(10)
         assert allocation.nodes[0].refused == 1
         await allocation.release()
@@ -193,7 +193,7 @@ def test_a_start_is_told_from_work(tmp_path: Path) -> None:
 
     async def main() -> None:
         allocation = await bench.cluster.request(job, 1)
-        await allocation.nodes[0].run(Work(job, task(work, 5), "1"))
+        await allocation.nodes[0].run(call(job, work, 5))
         await allocation.release()
 
     bench.run(main())

@@ -50,6 +50,7 @@ class Lab:
         return work
 
     async def run(self, work: Task[Any], node: int = 0) -> Any:
+        work.use()  # as the phase that it would be part of
         return await self.allocation.nodes[node].run(Work(self.job, work, "1"))
 
 

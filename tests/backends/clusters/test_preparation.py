@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from qtide import task
 from qtide.backends.clusters import link
-from qtide.backends.clusters.cluster import NodeRequest, Work
+from qtide.backends.clusters.cluster import NodeRequest
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeUnusable
 from qtide.core.job import JobContext, Preparation
@@ -19,6 +18,7 @@ from qtide.core.ledger import Interval, Ledger
 from qtide.core.metrics import measure
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
+from tests.backends.works import call
 from tests.core.invariant import check
 
 
@@ -41,7 +41,7 @@ class Lab:
     async def on_a_new_node(self, function: Callable[..., Any], *args: Any, times: int = 1) -> Any:
         allocation = await self.cluster.request(self.job, 1)
         try:
-            works = [Work(self.job, task(function, *args), str(n)) for n in range(times)]
+            works = [call(self.job, function, *args, key=str(n)) for n in range(times)]
             return [await allocation.nodes[0].run(work) for work in works][-1]
         finally:
             await allocation.release()

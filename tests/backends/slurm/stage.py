@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qtide import task
-from qtide.backends.clusters.cluster import Node, Work
+from qtide.backends.clusters.cluster import Node
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
@@ -18,6 +17,7 @@ from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
+from tests.backends.works import call
 
 T = TypeVar("T")
 LIMIT = 60.0
@@ -84,11 +84,6 @@ class Stage:
         return sum(
             each in ("idle", "planned") for each in lines
         )  # planned: idle, but reserved for a pending job
-
-
-def call(job: JobContext, function: Callable[..., Any], *args: Any) -> Work:
-    """A function as work for a node."""
-    return Work(job, task(function, *args), "0")
 
 
 async def run(node: Node, job: JobContext, function: Callable[..., Any], *args: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from qtide.interfaces.progress import TerminalProgress
@@ -13,23 +14,17 @@ from qtide.programs.replay import ReplayStep
 PHASE = quantum(None)
 
 
-def told(scale: float | None, terminal: bool = False) -> tuple[TerminalProgress, io.StringIO]:
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=80)
-    return TerminalProgress(console, lines=True, scale=scale), text
-
-
-def test_virtual_seconds_are_those_of_the_steps() -> None:
-    progress, text = told(None)
+def test_virtual_seconds_are_those_of_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = TerminalProgress(None, lines=True, scale=None)
     with progress.shown():
         progress.tell("it", ReplayStep("begun", "1", PHASE), 40.0)
         progress.tell("it", ReplayStep("done", "1", PHASE), 160.5)
-    assert "it, 120.5 s: quantum" in text.getvalue()
-    assert "done in 120.50 s" in text.getvalue()
+    assert capsys.readouterr().err == "it, 120.5 s: quantum NoneType, done in 120.50 s\n"
 
 
 def test_the_live_line_goes_on_between_two_steps() -> None:
-    progress, _ = told(0.001, terminal=True)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    progress = TerminalProgress(console, lines=True, scale=0.001)
     progress.entitle("1 of 2")
     progress.tell("it", ReplayStep("begun", "1", PHASE), 0.0)
     first = progress.elapsed
@@ -40,7 +35,8 @@ def test_the_live_line_goes_on_between_two_steps() -> None:
 
 
 def test_what_comes_from_the_journal_is_counted() -> None:
-    progress, text = told(1.0)
+    text = io.StringIO()
+    progress = TerminalProgress(Console(file=text, width=80), lines=True)
     progress.tell("it", ReplayStep("replayed", "1", PHASE), 0.0)
     progress.tell("it", ReplayStep("begun", "2", PHASE), 0.0)
     progress.tell("it", ReplayStep("done", "2", PHASE), 1.0)

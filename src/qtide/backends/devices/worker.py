@@ -42,6 +42,7 @@ from qtide.backends.payloads.payload import (
 )
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import PhaseError, QtideError
+from qtide.core.files import keep_bytecode
 from qtide.core.processes import Header, die_with_parent, frame, read, signal_at_parents_death
 
 Reply = tuple[Header, bytes]
@@ -345,6 +346,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # keep packages' output out of the answers
     die_with_parent()
+    keep_bytecode()
     first = read(sys.stdin.buffer)
     if first is None:
         return

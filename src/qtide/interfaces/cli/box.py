@@ -54,6 +54,20 @@ Kinds = Annotated[
         "only counted.",
     ),
 ]
+Service = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="vQPU service for its jobs; can be set again while the box is up."
+    ),
+]
+Licences = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:NUMBER", help="One more licence, as qpu_star:4; repeatable."),
+]
+Auth = Annotated[
+    str | None,
+    typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
+]
 DEFAULT = "default"
 
 
@@ -68,22 +82,10 @@ def up(
     accounting: Annotated[
         bool, typer.Option("--accounting", help="Run slurmdbd and a private MariaDB as well.")
     ] = False,
-    service: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="vQPU service for its jobs; can be set again while the box is up.",
-        ),
-    ] = None,
+    service: Service = None,
     release: Release = None,
-    licence: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:NUMBER", help="One more licence, as qpu_star:4; repeatable."),
-    ] = None,
-    auth: Annotated[
-        str | None,
-        typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
-    ] = None,
+    licence: Licences = None,
+    auth: Auth = None,
     kind: Kinds = None,
     json: shared_options.Json = False,
 ) -> None:

@@ -33,9 +33,11 @@ def warn(text: str) -> None:
     typer.echo(printable(text), err=True)
 
 
-def terminal() -> Console:
-    """Return a console on stderr, for live lines."""
-    from rich.console import Console  # many commands do not need it
+def terminal() -> Console | None:
+    """Return a console on stderr, for live lines; None if stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console  # it takes long to load
 
     return Console(stderr=True, soft_wrap=True)
 
@@ -48,7 +50,7 @@ def status(text: str, pace: float = 0.0) -> Iterator[Callable[[str], None]]:
     """
     console = terminal()
     line = _TimedLine(text)
-    if console.is_terminal:
+    if console is not None:
         with console.status(line):
             yield line.update
         return

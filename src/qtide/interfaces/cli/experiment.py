@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.experiments.sharing.experiment import Measuring, measure, write
-from qtide.experiments.sharing.results import ResultRow
 from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import (
@@ -24,10 +20,12 @@ from qtide.interfaces.cli.console import (
 )
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.service import open_in_browser
-from qtide.interfaces.progress import TerminalProgress
-from qtide.interfaces.python.description import summary_line
-from qtide.runs.comparison import Case
 from qtide.runs.folder import stamp
+
+if TYPE_CHECKING:
+    from qtide.experiments.sharing.experiment import Measuring
+    from qtide.experiments.sharing.results import ResultRow
+    from qtide.runs.comparison import Case
 
 USUAL = SharingPlan()
 COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s", "exp.", "QPU s")
@@ -95,6 +93,8 @@ def sharing(
         cluster=cluster,
         seed=seed,
     )
+    from qtide.experiments.sharing.experiment import write  # only to run it takes long to load
+
     folder = (runs / name).absolute()
     try:
         rows = _measured(plan, folder)
@@ -111,6 +111,8 @@ def sharing(
 
 
 def _measured(plan: SharingPlan, folder: Path) -> list[ResultRow]:
+    from qtide.experiments.sharing.experiment import measure
+
     with status("starting the service") as update:
         return measure(plan, folder, lambda each: update(_line(each)))
 
@@ -129,6 +131,9 @@ def _time(seconds: float) -> str:
 
 
 def _show(rows: list[ResultRow]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     from qtide.experiments.sharing.figures import cells
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -167,6 +172,8 @@ def demo(
     Example: qtide demo
     """
     from qtide.experiments.demo import play_story, require
+    from qtide.interfaces.progress import TerminalProgress
+    from qtide.interfaces.python.description import summary_line
 
     require()
     progress = TerminalProgress(terminal(), lines=False)

@@ -156,9 +156,11 @@ def play_one(run: RunFolder, *, json_wanted: bool, watch: bool = False) -> None:
     """Execute a run, showing its progress or its timeline, and then its result."""
     with stdout_for_json(wanted=json_wanted):
         if watch:
-            from qtide.interfaces.report.live_picture import watching  # only this needs it
+            from rich.console import Console  # only this needs it
 
-            with watching(run, terminal()):
+            from qtide.interfaces.report.live_picture import watching
+
+            with watching(run, Console(stderr=True, soft_wrap=True)):
                 outcome = play(run, lambda *_: None)
         else:
             progress = TerminalProgress(terminal(), lines=True, scale=scale_of(run.spec))
