@@ -47,8 +47,8 @@ def test_a_newcomer_that_does_not_come_to_the_others_is_told_where_they_wait(loc
     assert until(lambda: not local.processes(), 10), local.processes()
 
 
-def test_nodes_just_released_are_grown_onto_fifty_times(on_slurm: Stage, stage: SlurmStage) -> None:
-    assert on_slurm.run("cycle.py", "10", limit=180) == "done 50\n"
+def test_nodes_just_released_are_grown_onto_again(on_slurm: Stage, stage: SlurmStage) -> None:
+    assert on_slurm.run("cycle.py", "4", limit=180) == "done 20\n"
     assert until(lambda: stage.idle() == 3)
 
 
