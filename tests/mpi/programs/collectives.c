@@ -77,6 +77,10 @@ static void compare_neighbours(MPI_Comm comm)
     SAME(Neighbor_alltoallv, from, own, places, MPI_INT, to, counts, places, MPI_INT, line);
     SAME(Neighbor_alltoallw, from, own, at, kinds, to, counts, at, kinds, line);
     PMPI_Comm_free(&line);
+    int other[1] = {(rank + 1) % size}, one[1] = {1};
+    if (MPI_Dist_graph_create(comm, 1, &rank, one, other, one, MPI_INFO_NULL, 0, &line) == MPI_SUCCESS ||
+        strstr(qtide_message(), "use MPI_Dist_graph_create_adjacent") == NULL)
+        wrong = 1; /* MPI would hang in it */
 }
 
 int main(void)

@@ -134,3 +134,12 @@ CREATED(Dist_graph_create_adjacent,
                        copied(to_weights, out)}),
         (of->comm, of->one, of->lists[0], of->lists[1], of->two, of->lists[2], of->lists[3], of->info,
          of->three, &of->result))
+
+int MPI_Dist_graph_create(MPI_Comm comm, int count, const int from[], const int degrees[], const int to[],
+                          const int weights[], MPI_Info info, int reorder, MPI_Comm *result)
+{
+    if (job_watch() == NULL)
+        return PMPI_Dist_graph_create(comm, count, from, degrees, to, weights, info, reorder, result);
+    return fail(MPI_ERR_UNSUPPORTED_OPERATION, "MPICH hangs in MPI_Dist_graph_create on processes that "
+                                               "have joined; use MPI_Dist_graph_create_adjacent");
+}
