@@ -131,6 +131,7 @@ def test_help_shows_the_inputs_of_a_flow(flow: Path) -> None:
         ("[[step]]\nname = 'a'\ncommand = ['a']\nneeds = {corse = 1}", "did you mean 'cores'?"),
         ("[[step]]\nname = 'a'\ncommand = ['a']\nscatter = {x = 3}", "has to be a table of lists"),
         ("[[step]]\nname = 'a'\nquantum = 'a.txt'", "has to be files that end with .qasm, .qpy"),
+        ("[[step]]\nname = 'a'\nquantum = 'a.qasm'\npatience = 0", "but no `otherwise`"),
         ("result = 3\n[[step]]\nname = 'a'\ncommand = ['a']", "result has to be a file of a step"),
         ("files = {a = 1}\n[[step]]\nname = 'a'\ncommand = ['a']", "[files] has to be a table"),
         ("inputs = {class = 1}\n[[step]]\nname = 'a'\ncommand = ['a']", "'class' cannot be"),

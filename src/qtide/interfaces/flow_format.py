@@ -46,7 +46,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < inf
+    return type(value) in (int, float) and 0 <= value < inf
 
 
 def _are(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -81,7 +81,8 @@ VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "success": (_are(lambda each: type(each) is int), "a list of exit codes"),
     "reads": (_are(_is_text), "a list of texts"),
     **dict.fromkeys(("most", "nodes", "ranks_per_node"), (_is_count, "a whole number from 1 on")),
-    **dict.fromkeys(("patience", "within"), (_is_time, "a number of seconds")),
+    "patience": (_is_time, "a number of seconds from 0 on"),
+    "within": (lambda value: _is_time(value) and value > 0, "a number of seconds above 0"),
     "shots": (lambda value: type(value) is int and value >= 1, "a whole number from 1 on"),
     **dict.fromkeys(("folder", "stdin", "stdout"), (_is_text, "a text")),
     **dict.fromkeys(
@@ -142,6 +143,8 @@ class FlowFormat:
             self._values(step, where)
             if kinds == ["step"]:
                 self._loop(step, where)
+            if "patience" in step and "otherwise" not in step:
+                self._refuse(f"{where} has patience, but no `otherwise` to run instead")
             if "otherwise" in step:
                 self._known(step["otherwise"], KEYS["command"], f"otherwise of {where}")
                 self._values({"command": None} | step["otherwise"], f"otherwise of {where}")
