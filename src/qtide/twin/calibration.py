@@ -189,25 +189,32 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
     for _, group in groupby(phases, key=lambda phase: phase.key.partition(".")[0] or phase):
         members = list(group)
         quantum = [phase for phase in members if phase.lane == "quantum"]
-        parts: dict[str, list[list[float]]] = defaultdict(list)
+        parts: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
         for phase in members:
             if phase.lane != "quantum" and tasks[phase]:
                 part = ".".join(phase.key.split(".")[:2])
-                parts[part].append([_worked(task, spans) for task in tasks[phase]])
-        seconds: list[float] = []
+                parts[part].append([(each.label, _worked(each, spans)) for each in tasks[phase]])
+        works: list[tuple[str, float]] = []
         for chain in parts.values():
-            seconds += chain[0] if len(chain) == 1 else [sum(max(each) for each in chain)]
+            works += chain[0] if len(chain) == 1 else [_in_turn(chain)]
         on_device = sum(
             span.seconds
             for phase in quantum
             for span in spans
             if span.what == "busy" and span.lane.startswith("qpu/") and _within(span, phase)
         )
-        if seconds or quantum:
+        if works or quantum:
+            names, seconds = zip(*works, strict=True) if works else ((), ())
             needs = _needs([task for phase in members for task in tasks[phase]], sizes)
             quantum_seconds = on_device if quantum else None
-            steps.append(HybridStep(tuple(seconds), quantum_seconds, needs=needs))
+            steps.append(HybridStep(seconds, quantum_seconds, needs=needs, names=names))
     return HybridJob(tuple(steps), nodes=nodes)
+
+
+def _in_turn(chain: Sequence[Sequence[tuple[str, float]]]) -> tuple[str, float]:
+    """Take phases that follow each other for one task."""
+    names = [name for phase in chain for name, _ in phase]
+    return " + ".join(dict.fromkeys(names)), sum(max(s for _, s in phase) for phase in chain)
 
 
 def _tasks_by_phase(

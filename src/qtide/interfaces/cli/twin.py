@@ -16,6 +16,7 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, print_rows, say, status, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.runs.folder import RunFolder
+from qtide.runs.open_site import is_virtual
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
@@ -236,11 +237,12 @@ def predict(
     if len({each.spec.program for each in folders}) > 1:
         raise UsageError("the runs are of different programs; name runs of one")
     ledgers = [_ended(each) for each in folders]
-    site = site_nodes or nodes
-    found = [
-        predicted(ledgers, PredictionCase(name, jobs, nodes, site, vqpus or jobs, quantum))
+    site, taught = site_nodes or nodes, not is_virtual(folders[-1].spec)
+    cases = [
+        PredictionCase(name, jobs, nodes, site, vqpus or jobs, quantum, taught)
         for name in strategy or strategy_names()
     ]
+    found = [predicted(ledgers, case) for case in cases]
     fitted = fit(ledgers)
     if json:
         as_json(
