@@ -86,7 +86,8 @@ def planned(place: str, number: int) -> PredictionCase:
     jobs, nodes, seconds = chance.choice((1, 2, 3)), chance.choice((2, 3, 4)), QUANTUM[number % 3]
     site = nodes * jobs if place == "local" else MOST
     name = names[number % len(names)]
-    return PredictionCase(name, jobs, nodes, site, jobs, seconds, taught=True)
+    keeps = True if place == "local" else None
+    return PredictionCase(name, jobs, nodes, site, jobs, seconds, taught=True, keeps_agents=keeps)
 
 
 def create(folder: Path, place: str, program: str, case: PredictionCase) -> Case:

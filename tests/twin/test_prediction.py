@@ -38,6 +38,22 @@ def test_another_strategy_and_number_of_jobs_is_predicted(strategy: str, jobs: i
     assert found.wall.low <= found.wall.expected <= found.wall.high
 
 
+def test_jobs_that_know_their_program_ask_for_fewer_nodes() -> None:
+    """A second run knows that three tasks are short, and that another function's are long."""
+    steps = (
+        HybridStep((60.0, 2.0, 2.0, 2.0), names=("read",) * 4),
+        HybridStep(quantum=30.0),
+        HybridStep((40.0,) * 4, names=("score",) * 4),
+    )
+    known = [played(SITE, StrategySetup("workflow"), [HybridJob(steps, nodes=4)])[0]]
+    first, later = (
+        predict(known, PredictionCase("elastic", 1, 4, 4, taught=taught), draws=1)
+        for taught in (False, True)
+    )
+    assert later.wall.expected == pytest.approx(first.wall.expected - 3.7, abs=0.5)
+    assert later.node_seconds.expected < first.node_seconds.expected - 5
+
+
 def test_runs_that_differ_widen_the_interval() -> None:
     fast, slow = (
         replace(

@@ -26,7 +26,7 @@ from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibration import calibrate, job_of, kind_name
+from qtide.twin.calibration import calibrate, job_of, kept_agents, kind_name
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup, Teach, lessons, untaught
 
 if TYPE_CHECKING:
@@ -338,12 +338,12 @@ def choose(spec: Spec, runs: Path) -> Advised:
         return Advised(Spec("").strategy, f"no earlier run of {spec.program} is known")
     spans = [span for span in earlier.intervals() if not span.open_ended]
     job = job_of(spans, 1)
-    calibrated = calibrate([spans])
+    calibrated = calibrate([spans], keeps_agents=kept_agents(earlier.spec))
     job = replace(job, nodes=spec.nodes or _widest(job, calibrated.site(1)))
     now = present(spec, job)
     options = chosen(AdviceOptions, spec.options)
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
-    site = _site(spec, spans, job, now)
+    site = _site(spec, spans, calibrated.site(job.nodes), now)
     arrival = Arrival(taught=not is_virtual(spec))
     advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices, arrival=arrival)
     words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
@@ -385,11 +385,10 @@ def present(spec: Spec, job: HybridJob) -> QueueState:
     return QueueState(waits or None, payload, tuple(words))
 
 
-def _site(spec: Spec, spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
-    """Return the site of the site file, or one calibrated to the earlier run and current waits."""
+def _site(spec: Spec, spans: Sequence[Interval], site: SiteModel, now: QueueState) -> SiteModel:
+    """Return the site of the site file, or the earlier run's with the current waits."""
     if spec.cluster.partition(":")[0] == "simulated" and is_site(spec.setting().argument):
         return site_model(spec.setting())
-    site = calibrate([spans]).site(job.nodes)
     if now.nodes is not None:
         waits = [span.seconds for span in spans if span.what == "wait" and span.lane == "nodes"]
         site = replace(site, delays=replace(site.delays, grant=min(waits, default=0.0)))

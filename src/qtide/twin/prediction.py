@@ -41,6 +41,8 @@ class PredictionCase:
     """Seconds of each payload; None for those of the runs."""
     taught: bool = False
     """Whether jobs begin with what an earlier run has learnt, as runs outside virtual time do."""
+    keeps_agents: bool | None = None
+    """Whether agents outlive grants; None for what the runs show."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def predict(
     ledgers: Sequence[Sequence[Interval]], case: PredictionCase, draws: int = DRAWS
 ) -> Prediction:
     """Simulate `case.jobs` copies of the runs' job on the site calibrated to all runs."""
-    found = calibrate(ledgers)
+    found = calibrate(ledgers, keeps_agents=case.keeps_agents)
     job, spread = job_of_case(ledgers, case), Variation.of([job_of(each, 1) for each in ledgers])
     site = found.site(case.site_nodes)
     teach = _lessons(job, site, case)
@@ -90,7 +92,8 @@ def expected_ledgers(
     ledgers: Sequence[Sequence[Interval]], case: PredictionCase
 ) -> list[list[Interval]]:
     """Return the ledgers of the simulation that the expected figures come from."""
-    job, site = job_of_case(ledgers, case), calibrate(ledgers).site(case.site_nodes)
+    found = calibrate(ledgers, keeps_agents=case.keeps_agents)
+    job, site = job_of_case(ledgers, case), found.site(case.site_nodes)
     return _played([job] * case.jobs, site, case, _lessons(job, site, case))[2]
 
 
