@@ -10,7 +10,6 @@ import time
 from qtide import classical, program, quantum, task
 from qtide.backends.payloads.payload import Burst
 
-
 BLOCKS = 20
 COMPUTING = 0.02
 """Share of the time. With a tenth, twelve tasks that begin together share two cores for a sixth."""
