@@ -65,6 +65,8 @@ class HybridStep:
     """Nodes per task."""
     needs: Needs = WHOLE
     """What each task needs of a node."""
+    table: tuple[tuple[int, float], ...] = ()
+    """For a malleable task: numbers of nodes and its seconds on so many, in order."""
     names: tuple[str, ...] = ()
     """The function of each task, by which strategies know it again; empty if all are alike."""
 
@@ -273,7 +275,10 @@ async def program(job: HybridJob) -> None:
     """Run the phases of a job, as a program that a strategy can drive."""
     for step in job.steps:
         phases: list[Classical | Quantum] = []
-        if step.tasks and step.nodes == 1:
+        if step.table:
+            resized = task(resizable, step.table).on(1, step.table[-1][0], malleable=True)
+            phases.append(classical(resized))
+        elif step.tasks and step.nodes == 1:
             works = map(work_of, step.names) if step.names else repeat(work)
             phase = classical(*map(task, works, step.tasks))
             phases.append(phase if step.needs == WHOLE else phase.needs(**asdict(step.needs)))
@@ -288,6 +293,18 @@ async def program(job: HybridJob) -> None:
 def work(seconds: float) -> None:
     """Run a task on one node."""
     pretend(seconds)
+
+
+STEPS = 20
+"""Steps of a malleable task; after each of them, its number of nodes may change."""
+
+
+def resizable(table: Sequence[tuple[int, float]], job: Any = None) -> None:
+    """Run a malleable task; on numbers that the table does not have, as on the next smaller one."""
+    seconds = [each for nodes, each in table if nodes <= job.size][-1]
+    for _ in job.steps(STEPS):
+        pretend(seconds / STEPS)
+        job.check()
 
 
 @cache
