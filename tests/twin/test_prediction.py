@@ -13,8 +13,9 @@ import pytest
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
+from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibration import calibrate
+from qtide.twin.calibration import calibrate, kept_agents
 from qtide.twin.prediction import PredictionCase, expected_ledgers, predict
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup, lessons
 from tests.interfaces.cli.inside import printed, refused
@@ -161,6 +162,18 @@ def test_a_worthless_fit_is_named_with_the_run_that_mends_it() -> None:
     assert "a single job under workflow" in static.advice()
     workflow = played(SITE, StrategySetup("workflow"), [wide()])[0]
     assert not calibrate([workflow, workflow]).advice()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "kept"),
+    [("local:2", {}, True), ("local", {"cold": True}, False), ("slurm", {}, None)],
+)
+def test_clusters_say_whether_agents_outlive_a_grant(
+    cluster: str, options: dict[str, Any], kept: bool | None
+) -> None:
+    assert kept_agents(Spec("mine.py", cluster=cluster, options=options)) is kept
+    spans = played(SITE, StrategySetup("static"), [wide()])[0]
+    assert calibrate([spans], keeps_agents=kept).keeps_agents is bool(kept)
 
 
 def test_the_command_predicts_without_calling_a_task(here: Path) -> None:
