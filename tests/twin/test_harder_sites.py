@@ -214,6 +214,7 @@ def test_processors_of_a_trace_become_nodes(tmp_path: Path) -> None:
         ('[hybrid]\nneeds="kind=gpu"\n', "there is no kind 'gpu'"),
         ('[hybrid]\nneeds="speed=2"\n', "needs are said as in"),
         ("[qpu.failures]\nevery=0\n", "qpu.failures.every"),
+        ("[hybrid]\nmalleable=true\n", "no table says how long its task takes"),
     ],
 )
 def test_impossible_sites_are_refused(tmp_path: Path, text: str, why: str) -> None:

@@ -197,7 +197,7 @@ class Node:
         counted = self._world.counted
         rate = self.room.kind.part_rate(slot)
         lane, name = f"node/{self.name}", work.task.name
-        with work.job.ledger.span("busy", lane, name, part=part, rate=rate) as busy:
+        with work.job.ledger.span("busy", lane, name, work.key, part, rate) as busy:
             limit = work.task.limit
             alarm = None
             if limit is not None:

@@ -98,6 +98,10 @@ class ClusterKind(ABC):
         """The world whose clock the cluster uses."""
         return RealWorld(time_scale)
 
+    def keeps_agents(self, setting: Setting) -> bool | None:
+        """Whether a node that a job gave back starts at once for the next; None if unknown."""
+        return None
+
     def described_site(self, setting: Setting) -> SiteModel | None:
         """The site's model if a file describes the cluster, otherwise None."""
         return None

@@ -200,6 +200,10 @@ class Local(ClusterKind):
         if options.gpus < 0:
             raise UsageError(f"--gpus has to be at least 0, not {options.gpus}")
 
+    def keeps_agents(self, setting: Setting) -> bool:
+        """An agent outlives a grant unless `cold` is set."""
+        return not setting.options(LocalOptions).cold
+
     async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; agents start when they are needed."""
         assert isinstance(world, RealWorld)

@@ -109,6 +109,8 @@ class Mix:
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
     table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
     """Instead of `tasks`: seconds of one task by its number of nodes."""
+    malleable: bool = False
+    """Whether the task of `table` may change its number of nodes while it runs."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
     needs: str = ""
@@ -464,6 +466,8 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     yield from _of_needs(model)
     if mix.table and (mix.needs or mix.alone_needs):
         yield "hybrid.table: its task takes whole nodes; remove needs, or the table"
+    if mix.malleable and not mix.table:
+        yield "hybrid.malleable: no table says how long its task takes; add hybrid.table"
     if mix.table and 1 not in mix.table:
         yield "hybrid.table: it has to say how long one node takes; add an entry for 1"
     if model.service is not None and mix.quantum > model.service.limit:
