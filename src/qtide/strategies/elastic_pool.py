@@ -193,7 +193,7 @@ class ElasticPool(NodePool):
 
     async def replace(self) -> None:
         """After a node loss, request as many nodes as the tasks still need."""
-        self.ensure(self.singles)
+        self.ensure(self.unfinished.singles)
 
     def _keep_or_release(self, node: Node) -> None:
         price = self.demand.price(self, self.cluster.size)
