@@ -203,9 +203,11 @@ class NodeKind:
     def refuse_if_impossible(self, needs: Needs, who: str) -> None:
         """Raise NotEnoughNodes, with what a node has, if the needs never fit on one."""
         if self.share(needs) > 1:
+            of_kind = "" if self.name == PLAIN else f" of kind {self.name}"
+            other = "a kind or a cluster" if of_kind else "a cluster"
             raise NotEnoughNodes(
-                f"{who} needs {needs}, but a node has {self.content}; ask for less, or name "
-                "a cluster with larger nodes"
+                f"{who} needs {needs}, but a node{of_kind} has {self.content}; ask for less, or "
+                f"name {other} with larger nodes"
             )
 
     def divided(self, part: Needs) -> NodeKind:
