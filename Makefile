@@ -68,7 +68,7 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions primitives preemption routing company estimates workflow_engines page reproduction; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases packing crowded pairs devices cutting sharing twin sessions primitives preemption routing company estimates workflow_engines page reproduction; do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:
