@@ -276,9 +276,10 @@ def squared(number: int, seconds: float) -> int:
 
 def survival() -> list[Claim]:
     """Random kills of supervisors, agents, nurseries and tasks' processes while tasks run."""
+    others = {*_below(os.getpid())}
     with tempfile.TemporaryDirectory() as folder:
-        wrong, given_up, held = asyncio.run(_killed(Path(folder)))
-    left = sum(1 for _ in _below(os.getpid()))
+        wrong, given_up, held = asyncio.run(_killed(Path(folder), others))
+    left = len({*_below(os.getpid())} - others)
     print(f"\n{KILLS} kills: {given_up} tasks had lost their process four times, {held} nodes held")
     return [
         at_most(f"{KILLS} kills: wrong results", wrong, 0),
@@ -287,7 +288,7 @@ def survival() -> list[Claim]:
     ]
 
 
-async def _killed(folder: Path) -> tuple[int, int, int]:
+async def _killed(folder: Path, others: set[int]) -> tuple[int, int, int]:
     """The numbers of wrong results, of tasks that were given up, and of nodes held in the end."""
     chance, wrong, given_up, number = Random(), 0, 0, 0
 
@@ -300,7 +301,7 @@ async def _killed(folder: Path) -> tuple[int, int, int]:
     async def kill() -> None:
         for _ in range(KILLS):
             await asyncio.sleep(chance.uniform(0.05, 0.5))
-            if there := [*_below(os.getpid())]:
+            if there := sorted({*_below(os.getpid())} - others):
                 with suppress(ProcessLookupError):
                     os.kill(chance.choice(there), signal.SIGKILL)
 

@@ -276,6 +276,16 @@ class Room:
         self.tasks = 0
         """Number of tasks that have a part of the node."""
 
+    @property
+    def share(self) -> float:
+        """Largest fraction that is free of its cores, GPUs or memory; no larger part fits."""
+        kind, shares = self.kind, [len(self.cores) / self.kind.cores]
+        if kind.gpus:
+            shares.append(len(self.gpus) / kind.gpus)
+        if kind.memory and self.memory is not None:
+            shares.append(self.memory / kind.memory)
+        return max(shares)
+
     def fits(self, needs: Needs) -> bool:
         """Whether a task finds its part now; a task for a whole node fits on an empty one."""
         if needs.cores is None:

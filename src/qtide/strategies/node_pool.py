@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
-from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
+from qtide.core.errors import NodeLost, NodeUnusable, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast, Place
 from qtide.core.job import JobContext
 from qtide.core.resources import ROUNDING, WHOLE, Needs
@@ -75,8 +75,8 @@ class NodePool:
         self._regrouping = 0
         self._closed = False
         self._retry_pause = PAUSE
-        self._asks_again = False
-        """Whether nodes will be requested again after a pause."""
+        self._again: Future[Any] | None = None
+        """What requests nodes again after a pause."""
         self._gives_way = 0
         """Number of unbounded waits, such as for a lease, during which no idle node is kept."""
         self._started: list[Future[Any]] = []
@@ -224,19 +224,15 @@ class NodePool:
         return allocation
 
     def give_up(self, error: Exception) -> None:
-        """Give up a request: ask again later, or fail all waiting tasks if no node is there."""
+        """Fail all waiting tasks if no node is there; if agents did not start, ask again later."""
         if not self._home and not self.coming:
             for waiting in self._queue.everybody():
                 self._refuse(waiting, error)
-        elif not self._asks_again:
-            self._asks_again = True
-            self.start(self._ask_again())
+        elif isinstance(error, NodeUnusable) and (self._again is None or self._again.done()):
+            self._again = self.start(self._ask_again())
 
     async def _ask_again(self) -> None:
-        try:
-            await self.world.sleep(self._retry_pause)
-        finally:
-            self._asks_again = False
+        await self.world.sleep(self._retry_pause)
         self._retry_pause = min(2 * self._retry_pause, LONGEST_PAUSE)
         self.refill(self.unfinished.singles)
 
@@ -392,7 +388,7 @@ class NodePool:
         """
         if self._closed or not self._queue:
             return
-        first = self._queue.first or self._queue.oldest_part
+        first = self._queue.leading
         assert first is not None
         if first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return

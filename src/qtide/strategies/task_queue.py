@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice, takewhile
+from itertools import chain, count, islice, takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from qtide.backends.clusters.cluster import Node
 from qtide.core.forecasts import Place
-from qtide.core.resources import WHOLE, Needs, NodeKind, NodePart, nodes_filled
+from qtide.core.resources import ROUNDING, WHOLE, Needs, NodeKind, NodePart, nodes_filled
 from qtide.core.world.world import Future
 from qtide.programs.command import CommandTask
 from qtide.programs.phase import Task
@@ -133,6 +135,16 @@ PASSES = 64
 NOBODY: OrderedDict[Waiting, None] = OrderedDict()
 
 
+@dataclass(eq=False)
+class PartGroup:
+    """Waiting tasks that need the same part of a node."""
+
+    key: tuple[float, int]
+    """By which the largest part comes first, and among equal ones that of an earlier task."""
+    tasks: OrderedDict[Waiting, None] = field(default_factory=OrderedDict)
+    """In order of arrival."""
+
+
 class TaskQueue:
     """Waiting tasks: for whole nodes, first come, first served; for parts, the largest first.
 
@@ -148,8 +160,9 @@ class TaskQueue:
         self.idle: deque[Node] = deque()
         """Nodes without a task."""
         self._whole: OrderedDict[Waiting, None] = OrderedDict()
-        self._parts: dict[Needs, OrderedDict[Waiting, None]] = {}
-        """By needs, the largest first; each in order of arrival."""
+        self._parts: dict[Needs, PartGroup] = {}
+        self._by_size: list[PartGroup] = []
+        """The same groups; tasks may all need different parts, so it is kept in order."""
         self._arrivals = count()
         self._shared: dict[Node, None] = {}
         """Nodes with tasks on parts of them."""
@@ -157,7 +170,7 @@ class TaskQueue:
         """A shared node that takes no other task until it has room for this one."""
 
     def __bool__(self) -> bool:
-        return bool(self._whole or (self._parts and any(self._parts.values())))
+        return bool(self._whole or self._by_size)
 
     def __contains__(self, waiting: Waiting) -> bool:
         return waiting in self._group(waiting)
@@ -168,16 +181,17 @@ class TaskQueue:
         return next(iter(self._whole)) if self._whole else None
 
     @property
-    def oldest_part(self) -> Waiting | None:
-        """The task for a part of a node that has waited longest."""
-        return min(self._largest_parts(), key=lambda each: each.arrived, default=None)
+    def leading(self) -> Waiting | None:
+        """The task that is next in line, for whole nodes if there is one."""
+        return self.first or next(self._largest_parts(), None)
 
     def add(self, waiting: Waiting) -> None:
         """Append a task, and start it if there is room for it and nobody goes first."""
         waiting.arrived = next(self._arrivals)
         if waiting.is_part and waiting.needs not in self._parts:
-            groups = [*self._parts.items(), (waiting.needs, OrderedDict())]
-            self._parts = dict(sorted(groups, key=lambda each: -self._kind.share(each[0])))
+            new = PartGroup((-self._kind.share(waiting.needs), waiting.arrived))
+            self._parts[waiting.needs] = new
+            insort(self._by_size, new, key=_size)
         group = self._group(waiting)
         group[waiting] = None
         if waiting.is_part:
@@ -215,13 +229,12 @@ class TaskQueue:
         """Grant idle nodes to waiting tasks; whole nodes and parts in the order of arrival."""
         while self.idle and self:
             first = self.first
-            part = self.oldest_part if self._parts else None
-            if part is not None and (first is None or part.arrived < first.arrived):
+            if first is None or self._has_part_before(first):
                 node = self.idle[0]
                 self._fill(node)
                 if node in self.idle:
                     return
-            elif first is not None and len(self.idle) >= first.nodes:
+            elif len(self.idle) >= first.nodes:
                 self._grant(first, [self.idle.popleft() for _ in range(first.nodes)])
             else:
                 return
@@ -254,7 +267,11 @@ class TaskQueue:
 
     def _take_out(self, waiting: Waiting) -> Node | None:
         """Take a task out of the queue; return the node that was kept free for it, if any."""
-        del self._group(waiting)[waiting]
+        group = self._group(waiting)
+        del group[waiting]
+        if waiting.is_part and not group:
+            empty = self._parts.pop(waiting.needs)
+            del self._by_size[bisect_left(self._by_size, empty.key, key=_size)]
         if self._kept_free is None or self._kept_free[1] is not waiting:
             return None
         node, self._kept_free = self._kept_free[0], None
@@ -268,9 +285,13 @@ class TaskQueue:
 
     def _fitting(self, node: Node) -> Waiting | None:
         """The largest task that may start now in what is free of a node."""
-        for each in self._largest_parts():
-            if node.room.fits(each.needs) and self._may_have(each, node):
-                return each
+        room = node.room
+        if room.cores and self._by_size:
+            largest = bisect_left(self._by_size, (-room.share - ROUNDING, 0), key=_size)
+            for n in range(largest, len(self._by_size)):
+                each = next(iter(self._by_size[n].tasks))
+                if room.fits(each.needs) and self._may_have(each, node):
+                    return each
         return None
 
     def _may_have(self, waiting: Waiting, node: Node) -> bool:
@@ -296,23 +317,29 @@ class TaskQueue:
 
     def _largest_parts(self) -> Iterator[Waiting]:
         """The first task for each part, the largest part first."""
-        for group in self._parts.values():
-            if group:
-                yield next(iter(group))
+        return (next(iter(group.tasks)) for group in self._by_size)
+
+    def _has_part_before(self, first: Waiting) -> bool:
+        return any(each.arrived < first.arrived for each in self._largest_parts())
 
     def singles(self, most: int) -> list[Waiting]:
         """Leading tasks that are to ask for a node each, at most `most`."""
         whole = list(islice(takewhile(lambda each: each.nodes == 1, self._whole), most))
         shares = Counter[float]()
-        for needs, group in self._parts.items():
-            shares[self._kind.share(needs)] += len(group)
+        for group in self._by_size:
+            shares[-group.key[0]] += len(group.tasks)
         more = nodes_filled(shares, most - len(whole)) if most > len(whole) else 0
-        parts = (each for group in self._parts.values() for each in group)
-        return [*whole, *islice(parts, more)]
+        return [*whole, *islice(chain.from_iterable(map(_tasks, self._by_size)), more)]
 
     def everybody(self) -> list[Waiting]:
         """All waiting tasks."""
-        return [*self._whole, *(each for group in self._parts.values() for each in group)]
+        return [*self._whole, *chain.from_iterable(map(_tasks, self._by_size))]
 
     def _group(self, waiting: Waiting) -> OrderedDict[Waiting, None]:
-        return self._parts.get(waiting.needs, NOBODY) if waiting.is_part else self._whole
+        if not waiting.is_part:
+            return self._whole
+        return self._parts[waiting.needs].tasks if waiting.needs in self._parts else NOBODY
+
+
+_size = attrgetter("key")
+_tasks = attrgetter("tasks")
