@@ -134,6 +134,21 @@ class BillingWeights:
         return max(each) if self.highest else sum(each)
 
 
+MOST_NODES, MOST_UNITS = 100_000, 10_000
+"""Of a cluster, and of a node's cores or GPUs: more are a slip, and each would be kept count of."""
+
+
+def check_size(nodes: int = 1, cores: int = 1, gpus: int = 0) -> None:
+    """Refuse sizes that no cluster has."""
+    for noun, number, least, most in (
+        ("nodes", nodes, 1, MOST_NODES),
+        ("cores of a node", cores, 1, MOST_UNITS),
+        ("GPUs of a node", gpus, 0, MOST_UNITS),
+    ):
+        if not least <= number <= most:
+            raise UsageError(f"the number of {noun} is from {least} to {most:,}, not {number:,}")
+
+
 _BILLED = {"cpu": "cores", "gres/gpu": "gpus", "mem": "memory", "node": "nodes"}
 EXAMPLE = "gpu:2,cores=8,gpus=4"
 
@@ -172,8 +187,9 @@ class NodeKind:
                 f"a kind of nodes begins with its name and number, as in {EXAMPLE}, not {first!r}"
             )
         made = NodeKind(name, int(count), **found)
-        if made.cores < 1 or made.sockets < 1:
-            raise UsageError(f"a node of kind {name} has at least one core and one socket")
+        check_size(made.count, made.cores, made.gpus)
+        if made.sockets < 1:
+            raise UsageError(f"a node of kind {name} has at least one socket, not {made.sockets}")
         return made
 
     @staticmethod
