@@ -476,13 +476,18 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
 
 
 def _of_needs(model: SiteModel) -> Iterator[str]:
-    """Needs that no node of the site can meet."""
-    there = {kind.name: kind for kind, _ in model.part("").kind_parts()}
-    usual = next(iter(there))
     for key, words in (("needs", model.hybrid.needs), ("alone_needs", model.hybrid.alone_needs)):
-        needs = Needs.parse(words) if words else WHOLE
-        kind = there.get(needs.kind or usual)
-        if kind is None:
-            yield f"hybrid.{key}: there is no kind {needs.kind!r}; there are: {', '.join(there)}"
-        elif kind.share(needs) > 1:
-            yield f"hybrid.{key}: a task needs {needs}, but a node has {kind.content}"
+        why = unmet(model, Needs.parse(words) if words else WHOLE)
+        if why:
+            yield f"hybrid.{key}: {why}"
+
+
+def unmet(model: SiteModel, needs: Needs) -> str | None:
+    """Why no node of the site can meet what a task needs; None if one can."""
+    there = {kind.name: kind for kind, _ in model.part("").kind_parts()}
+    kind = there.get(needs.kind or next(iter(there)))
+    if kind is None:
+        return f"there is no kind {needs.kind!r}; there are: {', '.join(there)}"
+    if kind.share(needs) > 1:
+        return f"a task needs {needs}, but a node has {kind.content}"
+    return None
