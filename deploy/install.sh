@@ -14,5 +14,6 @@ put 640 "$examples/serve.toml" etc/qtide/serve.toml
 put 644 "$here/prometheus/qtide.rules.yml" usr/share/qtide/qtide.rules.yml
 put 644 "$here/grafana/qtide.json" usr/share/qtide/qtide-grafana.json
 put 755 "$here/waldur/sacct" usr/share/qtide/waldur-sacct
-mkdir -p "$root/usr/bin"
+mkdir -p "$root/usr/bin" "$root/usr/share/man/man1"
+gzip -9n < "$here/qtide.1" > "$root/usr/share/man/man1/qtide.1.gz"
 ln -s /opt/qtide/bin/qtide "$root/usr/bin/qtide"
