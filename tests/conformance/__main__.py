@@ -55,6 +55,7 @@ SUITES = {
     ),
     "qedc": Suite(("qedcbench", "qiskit-aer"), "qedc.py", ("gate",)),
     "waldur": Suite(("dimod", "waldur-site-agent-slurm"), "waldur_usage.py", ("annealer",)),
+    "xdmod": Suite(("dimod",), "xdmod_usage.py", ("annealer",)),
 }
 
 

@@ -25,7 +25,7 @@ from typing import IO, Any
 import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from qtide.backends.client.access import FILE, now_serving
@@ -339,6 +339,9 @@ class Server:
         url = ""
         with suppress(StoreFailed):
             _, url = self._service.store.leader()
+        if url and (scope["method"], scope["path"]) == ("GET", "/"):  # a person, in a browser
+            await RedirectResponse(f"{url.rstrip('/')}/")(scope, receive, send)
+            return
         where = f" at {url}" if url else ""
         words = {
             "error": "standby",
