@@ -8,12 +8,29 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
 
 import pennylane as qml
 import pytest
 from pennylane import numpy as np
+from pennylane.devices import tests as theirs
+from pennylane_qiskit import RemoteDevice
 
 import qtide
+
+SHOTS = 20_000
+"""PennyLane's tests allow an error of 0.05."""
+THEIR_FAULTS: dict[str, str] = {}
+"""Tests that fail with any device of that plug-in, and why."""
+
+
+class GateOfQtide(RemoteDevice):  # type: ignore[misc]  # PennyLane has no types
+    """`qiskit.remote` on the gate device, as a device that PennyLane makes from its name alone."""
+
+    def __init__(self, wires: Any, shots: int | None = None, **words: Any) -> None:
+        super().__init__(wires=wires, backend=qtide.qpu("gate").backend(), shots=shots, **words)
 
 
 def device(wires: int = 2) -> qml.devices.Device:
@@ -66,6 +83,12 @@ def test_counts_and_probabilities() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        pytest.main(["-q", "--noconftest", "-c", os.devnull, "-p", "no:cacheprovider", __file__])
-    )
+    value = "pennylane_device:GateOfQtide"
+    qml.plugin_devices["qtide.gate"] = EntryPoint("qtide.gate", value, "pennylane.plugins")
+    quietly = ("-q", "--tb=line", "-p", "no:cacheprovider", "--no-flaky-report")
+    ours = pytest.main([*quietly, "--noconftest", "-c", os.devnull, __file__])
+    place = Path(theirs.__file__).parent
+    settings = ("-c", str(place / "pytest.ini"), "--rootdir", str(place))
+    terms = ("--device=qtide.gate", f"--shots={SHOTS}", "--skip-ops")
+    left_out = [f"--deselect={name}" for name in THEIR_FAULTS]
+    sys.exit(ours or pytest.main([*quietly, *settings, *terms, *left_out, str(place)]))

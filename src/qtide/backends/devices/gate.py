@@ -130,7 +130,7 @@ class GateDevice(Device):
         """The mean of the circuits' expected fidelities, by the metrics of its calibration."""
         circuits = self._circuits(payload)
         known = metrics(self.chip, self._noise if self._noisy else 0.0)
-        return mean(expected_fidelity(one, self.chip, known) for one in circuits)
+        return mean(expected_fidelity(one, self.chip.qubits, known) for one in circuits)
 
     def pieces(
         self, payload: Any, shots: int, seed: int, chunk: float, done: int
