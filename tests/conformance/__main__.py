@@ -97,9 +97,11 @@ def environment(name: str, suite: Suite) -> Path:
         build.write_text(BUILD)
         instead.write_text("\n".join(suite.instead))
         pip = [sys.executable, "-m", "uv", "--no-config", "pip", "install", "--quiet"]
-        files = ["--build-constraints", build, "--overrides", instead]
-        ours = ["--editable", ROOT] if suite.home is Home.BESIDE else []
-        subprocess.run([*pip, "--python", python, *files, *ours, *suite.packages], check=True)
+        pip += ["--python", str(python), "--build-constraints", str(build)]
+        pip += ["--overrides", str(instead), *suite.packages]
+        if suite.home is Home.BESIDE:
+            pip += ["--editable", str(ROOT)]
+        subprocess.run(pip, check=True)
         (folder / "made").touch()
     return python
 
@@ -123,11 +125,10 @@ def _passes(name: str, python: Path, service: LocalService) -> bool:
         "QTIDE_OPERATOR_TOKEN": service.token("operator", operator=True),
     }
     began = time.monotonic()
-    script = HERE / SUITES[name].script
-    command = (
-        [sys.executable, script, python] if SUITES[name].home is Home.APART else [python, script]
-    )
-    done = subprocess.run(command, env=environ, cwd=PLACE, timeout=LIMIT, check=False)
+    words = [str(python), str(HERE / SUITES[name].script)]
+    if SUITES[name].home is Home.APART:
+        words = [sys.executable, words[1], words[0]]
+    done = subprocess.run(words, env=environ, cwd=PLACE, timeout=LIMIT, check=False)
     verdict = "passed" if done.returncode == 0 else "FAILED"
     print(f"{name}: {verdict} in {time.monotonic() - began:.0f} s", flush=True)
     return done.returncode == 0

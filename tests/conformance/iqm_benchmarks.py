@@ -13,7 +13,7 @@ mpl.use("Agg")
 
 from iqm.benchmarks.entanglement.ghz import GHZBenchmark, GHZConfiguration
 from iqm.benchmarks.quantum_volume.clops import CLOPSBenchmark, CLOPSConfiguration
-from iqm.qiskit_iqm import IQMProvider
+from iqm.qiskit_iqm import IQMProvider  # type: ignore[import-not-found]  # as in stock_iqm.py
 
 os.environ["IQM_TOKEN"] = os.environ["QTIDE_TOKEN"]
 PROVIDER = IQMProvider(os.environ["QTIDE_URL"], quantum_computer="noisy")

@@ -22,12 +22,32 @@ import qtide
 
 SHOTS = 20_000
 """PennyLane's tests allow an error of 0.05."""
-THEIR_FAULTS: dict[str, str] = {}
-"""Tests that fail with any device of that plug-in, and why."""
+NAME = "qtide.gate"
+THEIR_FAULTS = (
+    "test_wire_label_in_tensor_prod_observables",  # the plug-in takes labels of wires for indices
+    "test_wires_expval",  # the same
+    "test_Select",  # PennyLane's new decompositions allocate wires, which the plug-in does not know
+    "test_QuantumMonteCarlo",  # Qiskit's transpiler panics
+)
+"""Tests that fail in the same way with the plug-in on Qiskit's own emulator."""
+
+
+class Failures:
+    """A plug-in of pytest that notes which tests failed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure."""
+        if report.failed:
+            self.names.append(report.nodeid)
 
 
 class GateOfQtide(RemoteDevice):  # type: ignore[misc]  # PennyLane has no types
     """`qiskit.remote` on the gate device, as a device that PennyLane makes from its name alone."""
+
+    name = NAME
 
     def __init__(self, wires: Any, shots: int | None = None, **words: Any) -> None:
         super().__init__(wires=wires, backend=qtide.qpu("gate").backend(), shots=shots, **words)
@@ -84,11 +104,14 @@ def test_counts_and_probabilities() -> None:
 
 if __name__ == "__main__":
     value = "pennylane_device:GateOfQtide"
-    qml.plugin_devices["qtide.gate"] = EntryPoint("qtide.gate", value, "pennylane.plugins")
+    qml.plugin_devices[NAME] = EntryPoint(NAME, value, "pennylane.plugins")
     quietly = ("-q", "--tb=line", "-p", "no:cacheprovider", "--no-flaky-report")
     ours = pytest.main([*quietly, "--noconftest", "-c", os.devnull, __file__])
     place = Path(theirs.__file__).parent
-    settings = ("-c", str(place / "pytest.ini"), "--rootdir", str(place))
-    terms = ("--device=qtide.gate", f"--shots={SHOTS}", "--skip-ops")
-    left_out = [f"--deselect={name}" for name in THEIR_FAULTS]
-    sys.exit(ours or pytest.main([*quietly, *settings, *terms, *left_out, str(place)]))
+    settings = ("-c", str(place / "pytest.ini"), "--rootdir", str(place), str(place))
+    terms = (f"--device={NAME}", f"--shots={SHOTS}", "--skip-ops")
+    failures = Failures()
+    pytest.main([*quietly, *settings, *terms], plugins=[failures])
+    news = [name for name in failures.names if not any(each in name for each in THEIR_FAULTS)]
+    print(f"{len(failures.names)} failures of PennyLane's tests; not known: {news or 'none'}")
+    sys.exit(ours or len(news))

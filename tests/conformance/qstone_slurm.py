@@ -37,8 +37,8 @@ class Gateway(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         form = self._form()
-        words = {"shots": int(form["reps"]), "name": "QStone"}
-        self.tasks[form["pkt_id"]] = self.client.submit(form["circuit"], "gate", **words)
+        task = self.client.submit(form["circuit"], "gate", shots=int(form["reps"]))
+        self.tasks[form["pkt_id"]] = task
         self._answer({})
 
     def do_GET(self) -> None:
@@ -121,7 +121,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual(states, "done")
 
     def _qstone(self, place: Path, *words: str) -> None:
-        command = (PYTHON, "-m", "qstone", *words)
+        command = (str(PYTHON), "-m", "qstone", *words)
         done = subprocess.run(
             command, env=self.environment, cwd=place, capture_output=True, text=True, check=False
         )

@@ -94,6 +94,7 @@ class GateDevice(Device):
             "connections": [[names[a], names[b]] for a, b in self.chip.connections],
             "gates": list(self._gates),
             "operations": list(OPERATIONS),
+            "emulated": True,
             "noisy": self._noisy,
             "metrics": metrics(self.chip, self._noise if self._noisy else 0.0),
             "most": {
