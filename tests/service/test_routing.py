@@ -129,6 +129,19 @@ def test_what_ran_on_a_device_that_died_ends_on_another_and_nothing_else_moves()
     fleet.world.run(main(), until=1e5)
 
 
+def test_a_task_that_is_tried_again_goes_to_any_device_of_its_class() -> None:
+    async def body(fleet: Fleet) -> None:
+        first = await fleet.submit(1.0)
+        await fleet.world.sleep(5.0)
+        await fleet.service.drain(OPERATOR, first.device, "cooling")
+        again = await fleet.service.retry(ADA, first.id)
+        fleet.tasks.append(again)
+        assert again.device != first.device
+        await fleet.service.resume(OPERATOR, first.device)
+
+    on_two(body)
+
+
 def test_those_that_cannot_move_keep_nobody_else_from_moving() -> None:
     """However many of them came first: here, tasks whose quota is used up until tomorrow."""
 
@@ -343,6 +356,8 @@ def test_circuits_are_routed_by_fidelity_and_queue_on_a_real_service(serving: Se
     assert "no other would do" in deep.why()[0]
     with pytest.raises(ServiceFailed, match="no device of any:gate should reach"):
         client.submit(ladder(4, 8), "any:gate", min_fidelity=0.99)
+    with pytest.raises(ServiceFailed, match="reach a fidelity of 0.99, but of"):
+        client.submit(ladder(4, 8), "bad", min_fidelity=0.99)
     with pytest.raises(ServiceFailed, match="no device in the class"):
         client.submit(shallow, "any:thing")
     found = client.estimate(shallow, "any:gate", shots=10)
