@@ -108,8 +108,8 @@ class Checked:
         """Refuse it if it should not reach a fidelity; one that cannot be told counts as 1."""
         if floor is not None and self.fidelity is not None and self.fidelity < floor:
             raise PayloadRefused(
-                f"the circuits should not reach a fidelity of {floor:g}, but of {self.fidelity:.3g} "
-                f"on {device}: ask for less, or for a shorter circuit"
+                f"{device} should not reach a fidelity of {floor:g}, but of {self.fidelity:.3g}: "
+                "ask for less, or for a shorter circuit"
             )
 
 
