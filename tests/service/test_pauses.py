@@ -103,7 +103,7 @@ def test_promised_tasks_delay_a_long_one_by_no_more_than_their_share(
     st.sampled_from(("fifo", "priority")),
     st.lists(
         st.tuples(
-            st.sampled_from((0.0, 0.2, 1.0, 5.0)),
+            st.sampled_from((0.05, 0.2, 1.0, 5.0)),
             st.sampled_from((0.05, 1.0, 4.0, 20.0)),
             st.integers(0, 2),
         ),
