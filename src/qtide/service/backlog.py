@@ -286,7 +286,7 @@ class Submission:
     session: str | None = None
     """The session that it belongs to."""
     min_fidelity: float | None = None
-    """The least expected fidelity, if it names a class of devices."""
+    """The least expected fidelity."""
     route: Route | None = None
     """The devices that it may move to."""
     beside_others: bool = False
@@ -388,6 +388,7 @@ class Intake:
         self._check_priority(caller, submission.priority)
         session = self._session(caller, device, submission)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
+        checked.check_fidelity(submission.min_fidelity, device.name)
         shots = device.shots(submission.shots)
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)

@@ -38,7 +38,7 @@ GAIN, LEAST_GAIN = 0.1, 0.2
 ROUND = 0.5
 """Seconds between two looks whether waiting tasks should move."""
 AT_ONCE = 100
-"""The most tasks to look at in a round."""
+"""The most tasks to look at in a round; the next round begins with the others."""
 
 
 def members(
@@ -122,9 +122,8 @@ class Router:
         refusals: list[Exception] = []
         for device in members(kind, self._devices, caller, submission.api):
             try:
-                task, checked = await self._intake.draft(
-                    caller, device, replace(submission, device=device.name)
-                )
+                named = replace(submission, device=device.name, min_fidelity=None)
+                task, checked = await self._intake.draft(caller, device, named)
             except (QtideError, PhaseError) as error:
                 refusals.append(error)
                 continue
@@ -145,10 +144,16 @@ class Router:
     async def _keep_looking(self) -> None:
         while self._waiting:
             await self._world.sleep(ROUND)
-            for task in list(self._waiting.values())[:AT_ONCE]:
+            looked = 0
+            for task in list(self._waiting.values()):
+                if looked == AT_ONCE:
+                    break
+                del self._waiting[task.id]
                 if task.over:
-                    self._waiting.pop(task.id, None)
-                elif self._backlog.may_move(task):
+                    continue
+                self._waiting[task.id] = task  # at the end, so that everybody's turn comes
+                if self._backlog.may_move(task):
+                    looked += 1
                     self._move_if_better(task)
                     await self._world.sleep(0.0)  # a look at a long queue takes a millisecond
 

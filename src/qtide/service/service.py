@@ -194,8 +194,10 @@ class Service:
         if not task.over or task.idle is not None:
             raise Conflict(f"the task {task.id} is {task.state}; only one that ended runs again")
         payload = await self.contents.payload(caller, task)
+        route = task.route
         again = Submission(
-            device=task.device,
+            device=task.device if route is None else f"{ANY}{route.kind}",
+            min_fidelity=None if route is None else route.floor,
             payload=payload,
             shots=task.shots,
             seed=task.seed,
