@@ -338,7 +338,7 @@ def choose(spec: Spec, runs: Path) -> Advised:
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
     site = _site(spec, spans, job, now)
     advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices)
-    words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
+    words = (f"judged by the run {earlier.path}", *now.words, advice.why, prices.words())
     return Advised(advice.strategy, "; ".join(words))
 
 

@@ -99,6 +99,9 @@ def test_a_wrong_value_of_a_plug_in_names_its_option(here: Path) -> None:
     assert "the argument cores cannot be 'many'" in refused("run", "synthetic", "--cores", "many")
     assert "--memory is a number of megabytes" in refused("run", "synthetic", "--memory", "all")
     assert "--favour is time or nodes" in refused("run", "synthetic", *SIMULATED, "--favour", "me")
+    assert "did you mean --favour? The" in refused(
+        "run", "synthetic", *SIMULATED, "--favor", "time"
+    )
 
 
 @pytest.mark.parametrize("option", ["nodes", "memory"])

@@ -256,6 +256,9 @@ def test_the_description_of_the_api_is_a_page_without_scripts_and_foreign_parts(
     page = urllib3.request("GET", f"{service.url}/docs").data.decode()
     assert "/v1/tasks/{id}" in page and "Idempotency-Key" in page
     assert "<script" not in page and "src=" not in page and "//cdn" not in page
+    assert "width=device-width" in page and "color-scheme:light dark" in page
+    with pytest.raises(ServiceFailed, match="there is no task with that id here"):
+        Client(service.url, service.token()).task("nobody's")
 
 
 def test_every_mistake_of_a_configuration_is_named(tmp_path: Path) -> None:
