@@ -153,7 +153,8 @@ def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
         gain = cost(best, 0.0) - cost(name, 0.0), cost(best, 1.0) - cost(name, 1.0)
         if gain[0] * gain[1] < 0:  # better at one end, worse at the other
             weight = gain[0] / (gain[0] - gain[1])
-            flips.append((weight, name, "above" if gain[1] > 0 else "below"))
+            if 0.005 < weight < 0.995:  # what shows as 0.00 or 1.00 is no other weight
+                flips.append((weight, name, "above" if gain[1] > 0 else "below"))
     above = min((each for each in flips if each[2] == "above"), default=None)
     below = max((each for each in flips if each[2] == "below"), default=None)
     turns = [

@@ -113,6 +113,10 @@ def test_a_token_in_a_file_is_for_its_owner_alone(service: LocalService, here: P
     assert token not in done.stdout + done.stderr
     env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": token}
     assert qtide("devices", **env).returncode == 0
+    odd = qtide("token", "new", "eve", "--account", "math", "--state", str(service.state))
+    assert "usage of an account 'math'; did you mean 'maths'?" in odd.stderr
+    known = qtide("token", "new", "eve", "--account", "maths", "--state", str(service.state))
+    assert (known.returncode, known.stderr) == (0, "")
     empty = qtide("token", "new", "", "--state", str(service.state))  # an unset variable's value
     assert (empty.returncode, "name is empty" in empty.stderr) == (2, True)
 
