@@ -93,7 +93,7 @@ def session(
         raise TypeError(f"initializer= takes a function, not {initializer!r}")
     core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
     rest = {"time_scale": time_scale, "seed": seed, "needs": needs, "runs": runs}
-    given = RunOptions("run", core | rest | {**options})
+    given = RunOptions("run", core | rest | {**options}, ("name", "initializer", "initargs"))
     script = getattr(main, "__file__", None)
     program = str(Path(script).absolute()) if script else "<notebook>"
     spec = decided(given.spec(program, session=True), given.runs)
