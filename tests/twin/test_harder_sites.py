@@ -260,7 +260,7 @@ def test_auto_knows_kinds_and_parts(tmp_path: Path) -> None:
         advised = choose(
             Spec(reference(packed), cluster=cluster, options=options), tmp_path / "runs"
         )
-        assert advised.strategy in ("workflow", "elastic") and advised.why.startswith("by packed-")
+        assert advised.strategy in ("workflow", "elastic") and "/packed-" in advised.why
 
 
 def test_a_percentile_of_the_waits_limits_what_a_site_offers() -> None:

@@ -115,7 +115,7 @@ def import_sacct(
     """Turn Slurm's accounting into a workload for a site file.
 
     Write FILE by: sacct -aXP -S 2026-01-01
-    -o JobID,JobName,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES
+    -o JobID,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES,JobName
 
     Example: qtide twin import jobs.txt --to workload.swf
     """

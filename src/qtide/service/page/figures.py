@@ -129,6 +129,13 @@ class Figures:
         ]
         return [task_row(task) for task in (*running, *found)]
 
+    def _known_accounts(self, used: set[str]) -> list[str]:
+        """The accounts with recent usage, an allocation, or a place in the configuration."""
+        configuration = self._service.configuration
+        named = {*configuration.fair.shares, *configuration.quotas.accounts}
+        named |= {name for each in configuration.devices.values() for name in each.accounts or ()}
+        return sorted(used | named | self._service.allocations.of_accounts())
+
     def shares(self, caller: Caller) -> dict[str, Any]:
         """Decayed usage, share and rank of the caller's account; operators see all accounts."""
         now, shares = self._service.now(), self._service.shares
@@ -147,6 +154,7 @@ class Figures:
             "of": len(rows),
             "half_life": half_life,
             "accounts": rows if caller.operator else [mine],
+            "known": self._known_accounts(accounts) if caller.operator else [mine["account"]],
             "quotas": self._service.quotas_left(caller),
         }
 
