@@ -343,16 +343,10 @@ def choose(spec: Spec, runs: Path) -> Advised:
     now = present(spec, job)
     options = chosen(AdviceOptions, spec.options)
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
-<<<<<<< HEAD
     site = _site(spec, spans, calibrated.site(job.nodes), now)
     arrival = Arrival(taught=not is_virtual(spec))
     advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices, arrival=arrival)
-    words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
-=======
-    site = _site(spec, spans, job, now)
-    advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices)
     words = (f"judged by the run {earlier.path}", *now.words, advice.why, prices.words())
->>>>>>> h-first
     return Advised(advice.strategy, "; ".join(words))
 
 
