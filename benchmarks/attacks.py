@@ -91,6 +91,23 @@ EMPTY = b'{"circuits":[' + b"{}," * (5 * MB) + b"{}]}"
 SLOW = 'OPENQASM 3.0; include "stdgates.inc"; qubit[5] q; bit[5] c;' + "h q[0];" * 70_000
 
 
+def large_answer(target: Target, size: int) -> None:
+    """Let a task of the attacker have an answer of that many MB, if it has none yet."""
+    with target.lock:
+        if not target.accepted:
+            data = base64.b64encode(json.dumps({"answer": "x" * size * MB}).encode()).decode()
+            form = {"device": "other", "format": "burst", "data": data}
+            target.call("POST", "/v1/tasks?wait=20", form)
+
+
+def long_queue(target: Target) -> None:
+    """Let a thousand tasks of the attacker wait."""
+    with target.lock:
+        while len(target.accepted) < 1000 and not target.stop.is_set():
+            form = {"device": "drained", "format": "burst", "payload": {"seconds": 1.0}}
+            target.call("POST", "/v1/tasks", form)
+
+
 def nested_without_token(target: Target) -> None:
     """16 MB of nested lists, from nobody."""
     target.call("POST", "/v1/tasks", NESTED, token=None)
@@ -166,11 +183,7 @@ def hang_ups(target: Target) -> None:
 
 def readers_that_do_not_read(target: Target) -> None:
     """Large answers that are never read."""
-    with target.lock:
-        if not target.accepted:
-            data = base64.b64encode(json.dumps({"answer": "x" * 10 * MB}).encode()).decode()
-            form = {"device": "other", "format": "burst", "data": data}
-            target.call("POST", "/v1/tasks?wait=20", form)
+    large_answer(target, 10)
     if target.accepted:
         with target.connection() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -198,10 +211,7 @@ def large_tasks(target: Target) -> None:
 
 def looking_at_the_queue(target: Target) -> None:
     """A list of a thousand of the attacker's own waiting tasks, again and again."""
-    with target.lock:
-        while len(target.accepted) < 1000 and not target.stop.is_set():
-            form = {"device": "drained", "format": "burst", "payload": {"seconds": 1.0}}
-            target.call("POST", "/v1/tasks", form)
+    long_queue(target)
     target.call("GET", "/v1/tasks?limit=1000")
 
 
@@ -216,6 +226,27 @@ def promised_stream(target: Target) -> None:
     """A stream of tasks with a promised start, on the same device."""
     form = {"device": "star", "format": "burst", "payload": {"seconds": 0.01}, "max_wait": 0.1}
     target.call("POST", "/v1/tasks?wait=1", form)
+
+
+def sums_over_the_store(target: Target) -> None:
+    """The attacker's whole usage, and what every task was charged, again and again."""
+    target.call("GET", "/v1/usage?by=job&by=device")
+    target.call("GET", "/v1/charges?since=0&until=90000000000")
+
+
+def retries_of_large_tasks(target: Target) -> None:
+    """Small requests that make the service read 8 MB each."""
+    large_answer(target, 8)
+    if target.accepted:
+        target.call("POST", f"/v1/tasks/{target.accepted[0]}/retry")
+
+
+def new_event_streams(target: Target) -> None:
+    """Streams of changes that begin anew, each with everything, while many tasks wait."""
+    long_queue(target)
+    with target.connection() as one:
+        one.sendall(target.head(0, "/v1/events?after=unknown-1", "GET"))
+        one.recv(65536)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -235,4 +266,7 @@ ATTACKS: dict[str, Attack] = {
     "looking at the queue": many(4, looking_at_the_queue),
     "bursts without end": many(2, endless_bursts),
     "a stream of promised tasks": many(4, promised_stream),
+    "sums over a large store": many(64, sums_over_the_store),
+    "retries of tasks of 8 MB": many(32, retries_of_large_tasks),
+    "new streams of changes": many(32, new_event_streams),
 }

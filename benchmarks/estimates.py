@@ -17,8 +17,8 @@ from claims import Claim, at_least, conclude
 
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
 from qtide.service.service import Service
 from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import Fate, SimulatedDevice, SimulatedStore

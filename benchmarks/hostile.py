@@ -46,6 +46,8 @@ stored_bytes_per_user = 104857600
 QUIET, UNDER_ATTACK, SETTLE = 3.0, 8.0, 1.5
 """Seconds."""
 PAUSE = 0.02
+OLD = 100_000
+"""Occupations of devices by the attacker in earlier times."""
 MB = 2**20
 CIRCUIT = Encoded(
     "iqm",
@@ -67,8 +69,21 @@ def main() -> None:
             store_setting(postgresql="--postgresql" in sys.argv) as setting,
             LocalService(Path(folder), DEVICES, f"{HEAD}\n{setting}") as service,
         ):
+            fill(service)
             claims += attacked(service, name)
     conclude("hostile", claims)
+
+
+def fill(service: LocalService) -> None:
+    """Let the attacker have used the service a lot."""
+    rows = [(f"old {n}", float(n), 0.5, n + 0.5, "other", "mallory", "", n) for n in range(OLD)]
+    store = open_database(service.state)
+    try:
+        store.begin(snapshot=False)
+        store.executemany("INSERT INTO occupations VALUES (?, ?, ?, ?, ?, ?, ?, ?, '')", rows)
+        store.execute("COMMIT")
+    finally:
+        store.close()
 
 
 def attacked(service: LocalService, name: str) -> list[Claim]:

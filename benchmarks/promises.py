@@ -22,8 +22,8 @@ from qtide.apps.synthetic import read
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
 from qtide.service.local_service import LocalService
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service

@@ -29,7 +29,7 @@ NAME = re.compile(r"\bqtide_[a-z_]+\b")
 def known_metrics() -> set[str]:
     """The names of all series that the service can have."""
     ends = ("", "_total", "_bucket", "_count", "_sum")
-    help_lines = re.findall(rb"# HELP (\S+)", ServiceMetrics().text([]))
+    help_lines = re.findall(rb"# HELP (\S+)", ServiceMetrics().text())
     return {name.decode().removesuffix("_total") + end for name in help_lines for end in ends}
 
 

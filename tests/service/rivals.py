@@ -10,8 +10,8 @@ from qtide.backends.payloads.payload import Burst, Encoded, encode, encode_answe
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
 from qtide.service.service import Service
 from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import SimulatedDevice, SimulatedStore, SimulatedWorker

@@ -12,8 +12,8 @@ from qtide.backends.payloads.payload import Burst, Encoded, decode_answer, encod
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, Configuration
+from qtide.service.intake import Submission
 from qtide.service.policies.policy import ShareOwner
 from qtide.service.queries import usage
 from qtide.service.records import SITE
@@ -29,6 +29,8 @@ from qtide.service.virtual_service import (
 )
 
 OPERATOR = Caller("operator", operator=True)
+ROUNDING = 1e-9
+"""Seconds by which sums of floats may be wrong, where tasks divide the time between them."""
 WATCHED = """
 CREATE TABLE endings (id TEXT);
 CREATE TRIGGER ended AFTER UPDATE ON tasks WHEN new.ended IS NOT old.ended
@@ -185,7 +187,7 @@ class Site:
     async def settle(self) -> None:
         """Wait until every task is over."""
         self.device.broken = self.store.broken = False
-        await self.service.resume(OPERATOR, "dev")
+        await self.service.operations.resume(OPERATOR, "dev")
         live = "SELECT count(*) FROM tasks WHERE ended IS NULL"
         while self.store.read(lambda db: db.execute(live).fetchone()[0]):
             await self.world.sleep(10.0)
@@ -265,7 +267,7 @@ class Site:
 def _one_after_the_other(occupations: Iterable[SimulatedOccupation]) -> bool:
     free = 0.0
     for each in occupations:
-        if each.began < free or each.ended is None:
+        if each.began < free - ROUNDING or each.ended is None:
             return False
         free = each.ended
     return True

@@ -15,8 +15,8 @@ from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.allocations import FOREVER, Allocation, AllocationPeriod, NothingLeft
 from qtide.service.availability import Availability
-from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, AvailabilityPlan
+from qtide.service.intake import Submission
 from qtide.service.queries import usage
 from qtide.service.task import Caller, Conflict, Forbidden
 from tests.service.simulation import OPERATOR, Site
@@ -63,7 +63,7 @@ async def allocated(
     site: Site, whom: tuple[str, str, str], period: str, seconds: float, *between: float
 ) -> Allocation:
     wanted = allocation(whom, period, seconds, *between)
-    return await site.service.add_allocation(OPERATOR, wanted)
+    return await site.service.operations.add_allocation(OPERATOR, wanted)
 
 
 def test_what_an_account_may_use_in_a_day_is_refused_beyond_and_comes_back() -> None:
@@ -83,7 +83,7 @@ def test_what_an_account_may_use_in_a_day_is_refused_beyond_and_comes_back() -> 
         assert left["used"] == pytest.approx(9.0, abs=1e-6) and left["reserved"] == 0.0
         await world.sleep(DAY)
         await run(site, BOB, 9.0)
-        await site.service.remove_allocation(OPERATOR, made.number)
+        await site.service.operations.remove_allocation(OPERATOR, made.number)
         await run(site, BOB, 50.0)
         await site.settle()
 
@@ -149,7 +149,7 @@ def test_only_operators_allocate_and_only_what_makes_sense() -> None:
     async def scene() -> None:
         await site.open()
         with pytest.raises(Forbidden, match="not an operator"):
-            await site.service.add_allocation(ADA, allocation(PHYSICS, "day", 1e9))
+            await site.service.operations.add_allocation(ADA, allocation(PHYSICS, "day", 1e9))
         with pytest.raises(UsageError, match="for an account or a user"):
             await allocated(site, ("", "", "dev"), "day", 1.0)
         with pytest.raises(UsageError, match="end after its start"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,21 @@ import pytest
 
 from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError
 from qtide.service.archive import counts
-from qtide.service.local_service import QTIDE, LocalService
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
+from tests.interfaces.cli.inside import called
 from tests.service.postgres import PostgresServer
 from tests.service.serving import BURSTS, Serve
 
 
 def store(*words: str | Path) -> tuple[int, str]:
     """Exit code and output of `qtide store`."""
-    done = subprocess.run(
-        [QTIDE, "store", *words], capture_output=True, text=True, timeout=120, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    done = called("store", *words)
+    if isinstance(done.exception, QtideError):
+        return done.exception.exit_code, str(done.exception)
+    return done.exit_code, done.output
 
 
 def rows(*words: str | Path) -> Any:

@@ -114,3 +114,13 @@ def test_a_disk_that_cannot_be_written_does_not_stop_the_service(tmp_path: Path)
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     said = refused("audit", "--state", tmp_path / "none")
     assert "there is no state of a service" in said
+
+
+def test_many_refusals_of_one_actor_keep_no_others_out(tmp_path: Path) -> None:
+    trail = AuditTrail(tmp_path)
+    for number in range(2000):
+        trail.refused("admission refused", "uid 666", f"job {number} holds no slot")
+    for _ in range(2):
+        trail.refused("admission refused", "uid 1000", "job 7 holds no slot")
+    found = [each["actor"] for each in trail.entries()]
+    assert found == ["uid 666"] * AuditTrail.OF_ONE_ACTOR + ["uid 1000"]

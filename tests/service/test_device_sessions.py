@@ -18,8 +18,8 @@ from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.allocations import Allocation, AllocationPeriod, NothingLeft
-from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY
+from qtide.service.intake import Submission
 from qtide.service.local_service import LocalService
 from qtide.service.task import Caller, CannotPromise, Conflict, Forbidden
 from tests.service.serving import Serve
@@ -120,7 +120,7 @@ def test_the_tasks_that_a_session_leaves_keep_their_owners_quota() -> None:
 def test_a_session_lends_what_it_reserved_of_an_allocation_to_its_tasks() -> None:
     async def steps(site: Site) -> None:
         whole = Allocation(0, "", ADA.user, "", AllocationPeriod.DAY, 10.0)
-        await site.service.add_allocation(OPERATOR, whole)
+        await site.service.operations.add_allocation(OPERATOR, whole)
         session = await site.service.submit(ADA, Submission("dev", encode(Burst(10.0)), idle=1.0))
         for _ in range(3):
             site.world.start(site.submit(ADA, 3.0, session=session.id))

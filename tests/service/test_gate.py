@@ -120,13 +120,15 @@ def test_a_task_can_be_forgotten_and_is_gone_then(service: LocalService) -> None
 
 
 def test_the_longest_answers_can_be_fetched_by_every_api(serving: Serve) -> None:
-    service = serving('[devices.star]\nkind = "star"\n')
+    # a tenth of the usual bytes in flight, for answers of a tenth of the size
+    limits = "[limits]\nbytes_in_flight_per_user = 400_000\nbytes_in_flight = 1_000_000\n"
+    service = serving(f'[devices.star]\nkind = "star"\n{limits}')
     qubits = [f"QB{number}" for number in range(1, 6)]
     gates = [
         {"name": "prx", "locus": [each], "args": {"angle": 0.25, "phase": 0.0}} for each in qubits
     ]
     measured = {"name": "measure", "locus": qubits, "args": {"key": "m"}}
-    circuits = [{"name": "c", "instructions": [*gates, measured]}] * 40
+    circuits = [{"name": "c", "instructions": [*gates, measured]}] * 6
     body = json.dumps({"circuits": circuits, "shots": 100_000}).encode()
     token = service.token("wide")
     code, said = send(service, "/api/v1/jobs/star/circuit", body, token)
@@ -144,10 +146,10 @@ def test_the_longest_answers_can_be_fetched_by_every_api(serving: Serve) -> None
         assert answer.status == 200, answer.data
         artifacts[name] = json.loads(answer.data)
     counts, rows = artifacts["measurement_counts"], artifacts["measurements"]
-    assert (len(counts), sum(counts[0]["counts"].values())) == (40, 100_000)
-    assert (len(rows), len(rows[39]["m"]), len(rows[0]["m"][0])) == (40, 100_000, 5)
+    assert (len(counts), sum(counts[0]["counts"].values())) == (6, 100_000)
+    assert (len(rows), len(rows[5]["m"]), len(rows[0]["m"][0])) == (6, 100_000, 5)
     task = Client(service.url, token).task(said["id"])
-    assert len(task.result(120)) == 40
+    assert len(task.result(120)) == 6
 
 
 def test_what_is_not_known_runs_once_within_the_quota(serving: Serve) -> None:

@@ -68,7 +68,7 @@ def test_without_a_token_nothing_is_answered_but_what_is_public(
             _send_all(found.ok().as_strategy(), things | {"token": None}, 5)
 
 
-def _send_all(cases: SearchStrategy[Case[Any]], things: dict[str, Any], examples: int = 12) -> None:
+def _send_all(cases: SearchStrategy[Case[Any]], things: dict[str, Any], examples: int = 8) -> None:
     head = {"Authorization": f"Bearer {things['token']}"} if things["token"] else {}
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.core.world.virtual import VirtualWorld
@@ -15,6 +15,7 @@ from tests.service.rivals import Rivals
 from tests.service.simulation import OPERATOR, Site
 
 
+@settings(max_examples=max(60, settings().max_examples // 2))
 @given(
     st.integers(0, 2**32),
     st.sampled_from(POLICIES.names()),

@@ -15,17 +15,17 @@ from qtide.backends.devices.gate import gate, noisy_star
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.allocations import Allocation, AllocationPeriod
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration, Quota, Quotas
+from qtide.service.intake import Submission
 from qtide.service.routing import AT_ONCE
 from qtide.service.service import Service
 from qtide.service.store import in_memory
-from qtide.service.task import Caller, ServiceTask
+from qtide.service.task import Caller, Conflict, ServiceTask
 from qtide.service.virtual_service import SimulatedDevice, SimulatedDevices, SimulatedStore
 from tests.service.serving import Serve, wait_until
 from tests.service.simulation import OPERATOR
 
-ADA = Caller("ada")
+ADA, BOB, EVE = Caller("ada"), Caller("bob"), Caller("eve")
 
 
 class Fleet:
@@ -39,7 +39,8 @@ class Fleet:
         self.tasks: list[ServiceTask] = []
 
     async def open(self) -> None:
-        setup = {name: {"kind": "burst", "policy": self.policy} for name in self.devices}
+        each = {"kind": "burst", "policy": self.policy, "sessions": {"longest": 60, "idle": 9}}
+        setup = dict.fromkeys(self.devices, each)
         words = {"devices": setup, "fair": {"half_life": 1e12}}
         self.service = Service(
             Configuration.model_validate(words),
@@ -91,7 +92,7 @@ def test_a_task_goes_where_it_ends_first_and_moves_if_its_device_is_drained() ->
         assert first.device == "dev1"
         waits = await fleet.submit(1.0)
         assert waits.device == "dev1"
-        await fleet.service.drain(OPERATOR, "dev1", "cooling")
+        await fleet.service.operations.drain(OPERATOR, "dev1", "cooling")
         await fleet.world.sleep(1.0)
         assert (waits.device, waits.moves) == ("dev0", 1)
         sentence = fleet.service.why(ADA, waits.id)["sentences"][0]
@@ -100,7 +101,7 @@ def test_a_task_goes_where_it_ends_first_and_moves_if_its_device_is_drained() ->
         named = await fleet.submit(1.0, "dev1")
         await fleet.world.sleep(20.0)
         assert named.state == "queued"  # whoever names a device waits for it
-        await fleet.service.resume(OPERATOR, "dev1")
+        await fleet.service.operations.resume(OPERATOR, "dev1")
         await fleet.settle()
 
     fleet.world.run(main(), until=1e5)
@@ -133,11 +134,11 @@ def test_a_task_that_is_tried_again_goes_to_any_device_of_its_class() -> None:
     async def body(fleet: Fleet) -> None:
         first = await fleet.submit(1.0)
         await fleet.world.sleep(5.0)
-        await fleet.service.drain(OPERATOR, first.device, "cooling")
+        await fleet.service.operations.drain(OPERATOR, first.device, "cooling")
         again = await fleet.service.retry(ADA, first.id)
         fleet.tasks.append(again)
         assert again.device != first.device
-        await fleet.service.resume(OPERATOR, first.device)
+        await fleet.service.operations.resume(OPERATOR, first.device)
 
     on_two(body)
 
@@ -153,12 +154,12 @@ def test_those_that_cannot_move_keep_nobody_else_from_moving() -> None:
             await fleet.submit(9.0, name, caller=Caller(name))
         waits = await fleet.submit(1.0)
         there = waits.device
-        await fleet.service.drain(OPERATOR, there, "cooling")
+        await fleet.service.operations.drain(OPERATOR, there, "cooling")
         await fleet.world.sleep(2.0)
         assert waits.device != there
         for task in held:
             await fleet.service.cancel(task.caller, task.id)
-        await fleet.service.resume(OPERATOR, there)
+        await fleet.service.operations.resume(OPERATOR, there)
 
     fleet = on_two(body, done=False)
     assert fleet.tasks[-1].state == "done"
@@ -198,7 +199,7 @@ def on_two(body: Any, *, done: bool = True) -> Fleet:
 
 async def allocate(fleet: Fleet, device: str, seconds: float) -> None:
     day = Allocation(0, "", ADA.user, device, AllocationPeriod.DAY, seconds)
-    await fleet.service.add_allocation(OPERATOR, day)
+    await fleet.service.operations.add_allocation(OPERATOR, day)
 
 
 def test_an_allocation_that_is_used_up_sends_a_task_to_the_next_device() -> None:
@@ -215,10 +216,10 @@ def test_no_task_moves_to_where_an_allocation_leaves_it_nothing() -> None:
         await fleet.submit(10.0, "dev0")
         await fleet.submit(5.0, "dev1")
         waits = await fleet.submit(5.0)
-        await fleet.service.drain(OPERATOR, "dev1", "cooling")
+        await fleet.service.operations.drain(OPERATOR, "dev1", "cooling")
         await fleet.world.sleep(2.0)
         assert (waits.device, waits.state) == ("dev1", "queued")
-        await fleet.service.resume(OPERATOR, "dev1")
+        await fleet.service.operations.resume(OPERATOR, "dev1")
 
     on_two(body)
 
@@ -229,12 +230,12 @@ def test_a_task_that_moves_takes_its_reservation_along() -> None:
         await fleet.submit(10.0, "dev0")
         await fleet.submit(5.0, "dev1")
         waits = await fleet.submit(50.0)
-        await fleet.service.drain(OPERATOR, "dev1", "cooling")
+        await fleet.service.operations.drain(OPERATOR, "dev1", "cooling")
         await fleet.world.sleep(2.0)
         assert waits.device == "dev0"
         (balance,) = fleet.service.allocations.all()
         assert balance["reserved"] == 5.0, "only the task that runs there"
-        await fleet.service.resume(OPERATOR, "dev1")
+        await fleet.service.operations.resume(OPERATOR, "dev1")
 
     on_two(body)
 
@@ -251,6 +252,72 @@ def test_a_task_beyond_its_quota_moves_to_no_other_device() -> None:
         await fleet.world.sleep(100.0)
         assert fleet.service.over_quota(waits)
         assert waits.state == "queued"
+
+    on_two(body)
+
+
+def test_many_waiting_tasks_of_one_user_keep_nobody_elses_from_moving() -> None:
+    async def body(fleet: Fleet) -> None:
+        for name in fleet.devices:
+            await fleet.submit(100.0, name)
+        for _ in range(2 * AT_ONCE):
+            await fleet.submit(0.1, caller=EVE)
+        waits = await fleet.submit(1.0, caller=BOB)
+        drained = waits.device
+        await fleet.service.operations.drain(OPERATOR, drained, "cooling")
+        await fleet.world.sleep(2.0)
+        assert waits.device != drained
+        await fleet.service.operations.resume(OPERATOR, drained)
+
+    on_two(body)
+
+
+def test_a_session_stays_where_it_was_sent_and_so_do_its_tasks() -> None:
+    fleet = Fleet(2)
+
+    async def main() -> None:
+        await fleet.open()
+        for name in fleet.devices:
+            await fleet.submit(10.0, name)
+        session = await fleet.submit(5.0, idle=1.0)
+        task = await fleet.submit(0.1, session.device, session=session.id)
+        await fleet.service.operations.drain(OPERATOR, session.device, "cooling")
+        await fleet.world.sleep(20.0)
+        assert (session.state, session.moves) == ("queued", 0)
+        await fleet.service.operations.resume(OPERATOR, session.device)
+        await fleet.world.sleep(0.5)
+        assert (task.state, session.state) == ("done", "running")
+        await fleet.settle()
+
+    fleet.world.run(main(), until=1e5)
+
+
+def test_no_task_moves_to_a_device_that_its_user_may_not_use_any_more() -> None:
+    async def body(fleet: Fleet) -> None:
+        await fleet.submit(10.0, "dev0")
+        await fleet.submit(8.0, "dev1")
+        waits = await fleet.submit(1.0)
+        assert waits.device == "dev1"
+        before = fleet.service.configuration
+        closed = before.devices["dev0"].model_copy(update={"users": ["bob"]})
+        devices = before.devices | {"dev0": closed}
+        fleet.service.reconfigure(before.model_copy(update={"devices": devices}))
+        await fleet.world.sleep(15.0)  # until it has been replaced
+        await fleet.submit(5.0, "dev1")
+        last = await fleet.submit(1.0)
+        last.route = waits.route  # as if it had been sent before
+        await fleet.service.operations.drain(OPERATOR, "dev1", "cooling")
+        await fleet.world.sleep(10.0)
+        assert (last.device, last.state) == ("dev1", "queued")
+        await fleet.service.operations.resume(OPERATOR, "dev1")
+
+    on_two(body)
+
+
+def test_a_wish_among_devices_is_refused_for_one_device() -> None:
+    async def body(fleet: Fleet) -> None:
+        with pytest.raises(Conflict, match="'dev0' is one device"):
+            await fleet.submit(1.0, "dev0", min_fidelity=0.9)
 
     on_two(body)
 

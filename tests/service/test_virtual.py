@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
+from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES
 from qtide.service.records import Endings
 from qtide.service.service import Service
@@ -104,12 +106,12 @@ async def loses_the_store(site: Site) -> None:
 
 async def drains(site: Site) -> None:
     with suppress(StoreFailed):
-        await site.service.drain(OPERATOR, "dev", "cooling", licences=False)
+        await site.service.operations.drain(OPERATOR, "dev", "cooling", licences=False)
 
 
 async def resumes(site: Site) -> None:
     with suppress(StoreFailed):
-        await site.service.resume(OPERATOR, "dev")
+        await site.service.operations.resume(OPERATOR, "dev")
 
 
 async def reloads(site: Site) -> None:
@@ -153,7 +155,8 @@ delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
 def no_background_task_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.ERROR)
     yield
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    found = [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
+    assert [each for each in found if "is tried again" not in each.getMessage()] == []
 
 
 def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
@@ -179,7 +182,7 @@ def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
     return site
 
 
-@settings(max_examples=5 * settings().max_examples)  # each takes some milliseconds
+@settings(max_examples=3 * settings().max_examples)  # each takes some milliseconds
 @given(
     st.integers(0, 2**32),
     setups,
@@ -299,6 +302,65 @@ def test_only_its_owner_deletes_a_task_and_only_once_the_device_has_released_it(
     assert [task.over for task in site.accepted] == [True]
 
 
+def test_answers_of_accepted_tasks_do_not_fill_the_disk() -> None:
+    site = Site(VirtualWorld(), {"policy": "fifo"})
+
+    async def main() -> None:
+        await site.open()
+        site.service.storage.adopt(Limits(stored_bytes_per_user=30_000))
+        for user, answer in (*[("eve", "x" * 9000)] * 3, ("ada", "small")):
+            payload = encode(Burst(1.0, answer))
+            await site.service.submit(Caller(user), Submission("dev", payload, name=answer))
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    *_, last, other = site.rows()
+    assert [row["state"] for row in site.rows()] == ["done", "done", "failed", "done"]
+    assert last["error"].startswith("it was not run, as its user has stored")
+    assert (last["used"], last["attempts"], other["used"]) == (0.0, 0, 1.0)
+
+
+def test_large_work_of_one_user_is_done_one_after_the_other() -> None:
+    """Payloads to run again, and sums over the store, which all users' requests wait for."""
+    site = Site(VirtualWorld(), {})
+    now, most = Counter[str](), Counter[str]()
+
+    def watched(what: str, work: Any) -> Any:
+        async def call(*words: Any, urgent: bool = False) -> Any:
+            name = f"{what} {words[0].user}" if what == "payload" else f"{what} {urgent}"
+            now[name] += 1
+            most[name] = max(most[name], now[name])
+            await site.world.sleep(0.1)
+            try:
+                return await work(*words)
+            finally:
+                now[name] -= 1
+
+        return call
+
+    async def main() -> None:
+        await site.open()
+        callers, service = (Caller("ada"), Caller("bob")), site.service
+        one = Submission("dev", encode(Burst(1.0, "one")), name="one")
+        tasks = [await service.submit(each, one) for each in callers]
+        for each in tasks:
+            await service.wait(each, 1e3)
+        service.contents.payload = watched("payload", service.contents.payload)  # type: ignore[method-assign]
+        service.store.look = watched("look", service.store.look)  # type: ignore[method-assign]
+        for _ in range(5):
+            for caller, task in zip(callers, tasks, strict=True):
+                site.world.start(service.retry(caller, task.id))
+                site.world.start(service.usage(caller, ["user"]))
+                site.world.start(service.charges(caller, 0.0, 1e9))
+        await site.world.sleep(60.0)
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+    assert (most["payload ada"], most["payload bob"]) == (1, 1)
+    assert most["look False"] <= 4, "one sum and one payload of each"
+
+
 def test_what_a_device_says_is_kept_without_control_characters() -> None:
     site = Site(VirtualWorld(), {})
 
@@ -402,13 +464,13 @@ def test_licences_are_withheld_until_the_device_is_resumed() -> None:
     async def main() -> None:
         await site.open()
         service, dev = site.service, site.service.devices["dev"]
-        service.tell_slurm_by(withhold)
-        await service.drain(OPERATOR, "dev", "cooling")
-        await service.drain(OPERATOR, "dev", licences=True)
+        service.operations.withhold = withhold
+        await service.operations.drain(OPERATOR, "dev", "cooling")
+        await service.operations.drain(OPERATOR, "dev", licences=True)
         assert (dev.reason, told) == ("cooling", [(3, 0)])
-        await service.drain(OPERATOR, "dev", "warming")
+        await service.operations.drain(OPERATOR, "dev", "warming")
         assert (dev.reason, told) == ("warming", [(3, 0)])
-        await service.resume(OPERATOR, "dev")
+        await service.operations.resume(OPERATOR, "dev")
         assert (dev.reason, told) == (None, [(3, 0), (0, 3)])
         await service.close()
 
@@ -423,7 +485,7 @@ def test_no_task_starts_during_planned_maintenance_and_everybody_knows() -> None
         world, ada = site.world, Caller("ada")
         await world.sleep(10.0)
         now = world.now()
-        window, broken = await site.service.plan_maintenance(
+        window, broken = await site.service.operations.plan_maintenance(
             OPERATOR, "dev", now + 20.0, now + 100.0, "cooling"
         )
         assert broken == 0
@@ -440,14 +502,14 @@ def test_no_task_starts_during_planned_maintenance_and_everybody_knows() -> None
         await world.sleep(now + 50.0 - world.now())
         assert (dev.state, dev.reason, dev.back) == ("maintenance", "cooling", now + 100.0)
         assert dev.why_waiting() == "maintenance"
-        await site.service.cancel_maintenance(OPERATOR, window.number)  # it was shorter
+        await site.service.operations.cancel_maintenance(OPERATOR, window.number)  # it was shorter
         assert dev.why_waiting() == "queue"
         with pytest.raises(NotFound, match="no planned maintenance"):
-            await site.service.cancel_maintenance(OPERATOR, window.number)
+            await site.service.operations.cancel_maintenance(OPERATOR, window.number)
         with pytest.raises(Forbidden):
-            await site.service.plan_maintenance(ada, "dev", now, now + 1e6)
+            await site.service.operations.plan_maintenance(ada, "dev", now, now + 1e6)
         with pytest.raises(UsageError, match="in the future"):
-            await site.service.plan_maintenance(OPERATOR, "dev", now - 9.0, now - 1.0)
+            await site.service.operations.plan_maintenance(OPERATOR, "dev", now - 9.0, now - 1.0)
         await site.settle()
 
     site.world.run(main(), until=LONGEST)
@@ -464,7 +526,9 @@ def test_promises_that_maintenance_breaks_are_counted() -> None:
         for _ in range(2):
             site.world.start(site.submit(Caller("ada"), 30.0, max_wait=60.0))
             await site.world.sleep(0.1)
-        _, broken = await site.service.plan_maintenance(OPERATOR, "dev", now + 40.0, now + 90.0)
+        _, broken = await site.service.operations.plan_maintenance(
+            OPERATOR, "dev", now + 40.0, now + 90.0
+        )
         assert broken == 1  # the other one runs already
         await site.settle()
 
@@ -475,7 +539,7 @@ def test_promises_that_maintenance_breaks_are_counted() -> None:
 def plans(after: float, lasts: float) -> Step:
     async def plan(site: Site) -> None:
         start = site.world.now() + after
-        await site.service.plan_maintenance(OPERATOR, "dev", start, start + lasts)
+        await site.service.operations.plan_maintenance(OPERATOR, "dev", start, start + lasts)
 
     return plan
 

@@ -28,8 +28,8 @@ from qtide.core.forecasts import Outlook
 from qtide.core.job import JobContext
 from qtide.core.processes import Header
 from qtide.core.world.world import Future, World
-from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
 from qtide.service.task import Caller, CannotPromise, ServiceTask, TaskState
@@ -220,11 +220,11 @@ class SharedQpus:
         begins = window.at
         while True:
             await self.world.sleep(begins - self.world.now())
-            await self.service.drain(OPERATOR, device, "maintenance")
+            await self.service.operations.drain(OPERATOR, device, "maintenance")
             await self.world.sleep(begins + window.lasts - self.world.now())
             now = self.world.now()
             if all(each.end(now) <= now for each in self._maintenance):
-                await self.service.resume(OPERATOR, device)
+                await self.service.operations.resume(OPERATOR, device)
             if window.every is None:
                 return
             begins += window.every

@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,15 @@ class AuditTrail:
     QUIET = 60.0
     """Seconds in which the same refusal of the same actor is recorded once."""
 
+    OF_ONE_ACTOR = 20
+    """Different refusals of one actor that are recorded within `QUIET` seconds."""
+
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         """None in a simulation, which records nothing."""
         self._refused: dict[tuple[str, str, str], float] = {}
+        """When each refusal was recorded, oldest first."""
+        self._refused_to: Counter[str] = Counter()
 
     def record(self, event: str, actor: str, reason: str = "", **more: Any) -> None:
         """Append a line; a full disk must not stop the service."""
@@ -57,12 +64,21 @@ class AuditTrail:
             logging.getLogger(__name__).warning("not audited", extra={"why": str(error)})
 
     def refused(self, event: str, actor: str, reason: str) -> None:
-        """Record a refusal; of an actor who repeats it, the first within `QUIET` seconds."""
+        """Record a refusal; of an actor who repeats it, the first within `QUIET` seconds.
+
+        Of each actor some are recorded in that time, so that nobody's keep those of others out.
+        """
         key, now = (event, actor, reason), time.monotonic()
-        self._refused = {each: at for each, at in self._refused.items() if now - at < self.QUIET}
-        if key not in self._refused and len(self._refused) < 1000:
+        for old in [
+            *takewhile(lambda each: now - self._refused[each] >= self.QUIET, self._refused)
+        ]:
+            del self._refused[old]
+            self._refused_to[old[1]] -= 1
+        if key not in self._refused and self._refused_to[actor] < self.OF_ONE_ACTOR:
             self._refused[key] = now
+            self._refused_to[actor] += 1
             self.record(event, actor, reason)
+        self._refused_to += Counter()  # drops whoever has none any more
 
     def entries(self, most: int | None = None) -> Iterator[dict[str, Any]]:
         """The entries of the last `most` closed files and the open one, oldest first.

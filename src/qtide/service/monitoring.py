@@ -88,6 +88,8 @@ class ServiceMetrics:
         self._restarts = Counter(
             "qtide_worker_restarts_total", "Workers lost", ["device"], registry=registry
         )
+        self._shown: set[str] = set()
+        """The devices that have gauges."""
         self.activity: dict[str, Activity] = {}
         """What each device did since the history was last written."""
         self.on_change: Callable[[ServiceTask], None] | None = None
@@ -129,10 +131,10 @@ class ServiceMetrics:
         self._restarts.labels(device).inc()
 
     def totals(self) -> dict[str, float]:
-        """Sums of the counters since the service started, over all their labels."""
+        """Refusals, retries and restarts of workers since the service started."""
         found: dict[str, float] = {}
-        for metric in self._registry.collect():
-            if metric.type == "counter":
+        for counter in (self._refusals, self._retries, self._restarts):
+            for metric in counter.collect():
                 found[metric.name.removeprefix("qtide_")] = sum(s.value for s in metric.samples)
         return found
 
@@ -145,24 +147,28 @@ class ServiceMetrics:
         if self.on_change is not None:
             self.on_change(task)
 
-    def text(
-        self,
-        devices: Iterable[ServedDevice],
-        blocked: Mapping[str, int] | None = None,
-        *,
-        accounts: bool = True,
-    ) -> bytes:
-        """All metrics in Prometheus's format; without `accounts`, summed over the accounts.
-
-        `blocked` is the number of tasks per device that wait for a quota.
-        """
-        for gauge in (self._waiting, self._state):
-            gauge.clear()  # devices may have gone
-        for device in devices:
+    def look_at(
+        self, devices: Iterable[ServedDevice], blocked: Mapping[str, int] | None = None
+    ) -> None:
+        """Note the present state of the devices, and how many of their tasks wait for a quota."""
+        known = {device.name: device for device in devices}
+        for gone in self._shown - known.keys():
+            for why in ("queue", "quota"):
+                self._waiting.remove(gone, why)
+            for state in STATES:
+                self._state.remove(gone, state)
+        self._shown = set(known)
+        for device in known.values():
             self._waiting.labels(device.name, "queue").set(device.waiting)
             self._waiting.labels(device.name, "quota").set((blocked or {}).get(device.name, 0))
             for state in STATES:
                 self._state.labels(device.name, state).set(state == device.state)
+
+    def text(self, *, accounts: bool = True) -> bytes:
+        """All metrics in Prometheus's format; without `accounts`, summed over the accounts.
+
+        With many accounts, this takes long; another thread may do it.
+        """
         return generate_latest(self._registry if accounts else _Summed(self._registry))
 
 

@@ -165,8 +165,9 @@ def usage(
           SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
           FROM tasks WHERE state = 'running' AND started < :now AND started < :until
             AND :now >= :since AND idle IS NULL) AS occupied
-        WHERE user = coalesce(:user, user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
+    if user is not None:  # in each part, so that each is a range of an index
+        words = words.replace("WHERE", "WHERE user = :user AND")
     terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
     terms["until"] = now + 1.0 if until is None else until
 
@@ -183,15 +184,19 @@ AT_ONCE = 5000
 def charges(user: str | None, since: float, until: float, after: int) -> Any:
     """Read what tasks that ended in a period were charged, in order of arrival, some at a time.
 
-    What the site pays for a task is a row of its own.
+    What the site pays for a task is a row of its own. Only tasks with a charge count among those at
+    a time: otherwise, many without one would look like the end of the list.
     """
-    words = """
+    mine = "" if user is None else "AND tasks.user = :user"
+    payer = "" if user is None else "AND o.user = :user"
+    words = f"""
         SELECT o.task, t.sequence AS number, t.name, t.state, o.user, o.account, o.job, o.device,
           t.submitted, min(o.began) AS began, max(o.ended) AS ended, sum(o.seconds) AS qpu_seconds
         FROM occupations o JOIN tasks t ON t.id = o.task
         WHERE t.sequence IN (SELECT sequence FROM tasks WHERE ended >= :since AND ended < :until
-          AND sequence > :after ORDER BY sequence LIMIT :most)
-          AND o.user = coalesce(:user, o.user)
+          AND sequence > :after {mine} AND EXISTS (
+            SELECT 1 FROM occupations o WHERE o.task = tasks.id {payer})
+          ORDER BY sequence LIMIT :most) {payer}
         GROUP BY o.task, t.sequence, t.name, t.state, o.user, o.account, o.job, o.device,
           t.submitted
         ORDER BY t.sequence, o.user"""

@@ -312,6 +312,21 @@ class Storage:
         """Delete a task's payload and answer."""
         await self._delete("id = ? AND payload IS NOT NULL", (id,), records.forget(id))
 
+    def why_full(self, user: str) -> str | None:
+        """Why a task of this user may not run, as the end of a sentence, although it was accepted.
+
+        Answers count only once they are there: those of many tasks could fill the disk.
+        """
+        free, used, most = self._free(), self._bytes[user], self._limits.stored_bytes_per_user
+        if free is not None and free < self._limits.disk_reserve:
+            most = min(most, (free + used) // PART)
+        if used <= most:
+            return None
+        return (
+            f"was not run, as its user has stored {used / MB:.1f} MB of at most {most / MB:.1f} "
+            "MB; delete tasks (qtide cancel ID --forget), then submit it again"
+        )
+
     def trouble(self) -> str | None:
         """Why nothing can be stored now; None if it can."""
         if self._store.fenced:

@@ -2,11 +2,13 @@
 
 A task for `any:gate` goes to the device on which it should end first, among those whose expected
 fidelity is not below the user's floor or, without one, hardly below the best. While it waits, it
-moves to another of them if it should end clearly earlier there, or if its device is down.
+moves to another of them if it should end clearly earlier there, or if its device is down. A session
+stays where it was sent, since its tasks name that device.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -17,8 +19,9 @@ from qtide.core.errors import PhaseError, QtideError
 from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
 from qtide.service.allocations import NothingLeft
-from qtide.service.backlog import Backlog, Intake, Submission
+from qtide.service.backlog import Backlog
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.intake import Intake, Submission
 from qtide.service.store import Store
 from qtide.service.task import (
     ANY,
@@ -38,7 +41,7 @@ GAIN, LEAST_GAIN = 0.1, 0.2
 ROUND = 0.5
 """Seconds between two looks whether waiting tasks should move."""
 AT_ONCE = 100
-"""The most tasks to look at in a round; the next round begins with the others."""
+"""The most tasks to look at in a round, divided among their users."""
 
 
 def members(
@@ -71,14 +74,16 @@ class Router:
         devices: Mapping[str, ServedDevice],
         backlog: Backlog,
         intake: Intake,
+        background: BackgroundTasks,
     ) -> None:
         self._world = world
         self._store = store
         self._devices = devices
         self._backlog = backlog
         self._intake = intake
-        self._waiting: dict[str, ServiceTask] = {}
-        self._background = BackgroundTasks(world)
+        self._waiting: dict[str, deque[ServiceTask]] = {}
+        """The tasks of each user, those that were looked at last at the end."""
+        self._background = background
 
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task on the best device of its class.
@@ -108,9 +113,11 @@ class Router:
 
     def watch(self, task: ServiceTask) -> None:
         """Look from time to time whether a task should move, as long as it waits."""
-        self._waiting[task.id] = task
-        if not self._background:
+        if task.idle is not None:
+            return
+        if not self._waiting:
             self._background.start(self._keep_looking())
+        self._waiting.setdefault(task.caller.user, deque()).append(task)
 
     async def _routes(
         self, caller: Caller, submission: Submission
@@ -144,18 +151,18 @@ class Router:
     async def _keep_looking(self) -> None:
         while self._waiting:
             await self._world.sleep(ROUND)
-            looked = 0
-            for task in list(self._waiting.values()):
-                if looked == AT_ONCE:
-                    break
-                del self._waiting[task.id]
-                if task.over:
-                    continue
-                self._waiting[task.id] = task  # at the end, so that everybody's turn comes
-                if self._backlog.may_move(task):
-                    looked += 1
-                    self._move_if_better(task)
-                    await self._world.sleep(0.0)  # a look at a long queue takes a millisecond
+            each = max(1, AT_ONCE // len(self._waiting))
+            for user, tasks in list(self._waiting.items()):
+                for _ in range(min(each, len(tasks))):
+                    task = tasks.popleft()
+                    if task.over:
+                        continue
+                    tasks.append(task)
+                    if self._backlog.may_move(task):
+                        self._move_if_better(task)
+                        await self._world.sleep(0.0)  # a look at a long queue takes a millisecond
+                if not tasks:
+                    del self._waiting[user]
 
     def _move_if_better(self, task: ServiceTask) -> None:
         """Let a task wait for the device on which it ends clearly earlier, and on which it may."""
@@ -171,6 +178,8 @@ class Router:
         for name, option in task.route.options.items():
             device = self._devices.get(name)
             if device is None or device is here or device.removed:
+                continue
+            if not device.admits(task.caller):  # not any more
                 continue
             there = replace(task, device=name, seconds=option.seconds)
             ends.append((_end_if_added(device, there), name))

@@ -82,6 +82,9 @@ COMPANY = """
 ALTER TABLE tasks ADD COLUMN width INTEGER;
 ALTER TABLE tasks ADD COLUMN beside INTEGER NOT NULL DEFAULT 0
 """
+USAGE = """
+CREATE INDEX occupations_by_user ON occupations (user, ended)
+"""
 STEPS = (
     SCHEMA,
     OCCUPATIONS,
@@ -92,6 +95,7 @@ STEPS = (
     PAUSES,
     SESSIONS,
     COMPANY,
+    USAGE,
 )
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)

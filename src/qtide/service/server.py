@@ -91,6 +91,8 @@ def application(service: Service) -> tuple[FastAPI, list[Api]]:
 
 
 def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) -> None:
+    writing: dict[bool, asyncio.Task[bytes]] = {}
+
     @app.get("/health", tags=["operation"], responses={503: {"model": dict[str, str]}})
     async def health(response: Response) -> dict[str, str]:
         """The state of each device; 503 if nothing can be stored, with the reason in `store`."""
@@ -109,7 +111,10 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
     async def metrics(request: Request) -> PlainTextResponse:
         """Metrics for Prometheus; only operators see them by account."""
         accounts = await access.operates(request.scope)
-        return PlainTextResponse(service.metrics_text(accounts=accounts))
+        if accounts not in writing:  # whoever asks meanwhile gets the same, as it needs no token
+            task = writing[accounts] = asyncio.create_task(service.metrics_text(accounts=accounts))
+            task.add_done_callback(lambda _: writing.pop(accounts))
+        return PlainTextResponse(await asyncio.shield(writing[accounts]))
 
 
 def _page(description: dict[str, Any]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from qtide.core.errors import PhaseError, QtideError
@@ -13,17 +14,19 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import queries, records, tokens
-from qtide.service.allocations import Allocation, AllocationBook, as_quota
+from qtide.service.allocations import AllocationBook, as_quota
 from qtide.service.audit import AuditTrail
-from qtide.service.backlog import Backlog, Intake, Submission, for_log
+from qtide.service.backlog import Backlog, for_log
 from qtide.service.bulk import Bulk
-from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
-from qtide.service.device.fleet import Drains, Fleet, Maintenance
-from qtide.service.device.served_device import ServedDevice
+from qtide.service.configuration import DAY, Configuration, DeviceSetup
+from qtide.service.device.fleet import Fleet
+from qtide.service.device.served_device import ServedDevice, find_device
 from qtide.service.device.validator import WorkerProcesses, Workers
 from qtide.service.explanation import explain
+from qtide.service.intake import Intake, Submission
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
+from qtide.service.operations import Operations
 from qtide.service.policies.policy import Shares
 from qtide.service.quotas import QuotaMeter, Storage, remember
 from qtide.service.records import Endings
@@ -38,7 +41,6 @@ from qtide.service.task import (
     ServiceTask,
     TaskStanding,
     TaskState,
-    check_operates,
     check_owns,
     owns,
     sees,
@@ -54,9 +56,8 @@ HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
 QUOTA_SOON = 60.0
 """Seconds before a new day from which on a job without QPU time may start nevertheless."""
-MINUTE = "%Y-%m-%dT%H:%MZ"
 LISTS = 4
-"""Long lists that the service works on at the same time."""
+"""Long lists and sums over the store that the service works on at the same time."""
 
 
 class Service:
@@ -78,9 +79,12 @@ class Service:
         self.register = Register(store, tokens.with_members(configuration.operators), self.audit)
         self.bulk = Bulk(world)
         self.lists = FairSemaphore(world, "lists", each=1, total=LISTS)
-        """Limits the long lists worked on at the same time: one per user."""
+        """Limits the long lists and sums worked on at the same time: one per user, so that nobody's
+        queries keep the thread that reads the store from others."""
         self.spools = FairSemaphore(world, "long answers", each=1)
         """Limits the long answers sent from disk at the same time: one per user."""
+        self._copies = FairSemaphore(world, "payloads to run again", each=1)
+        """Limits the payloads that are read whole to run again: one per user."""
         self.contents = records.TaskContents(store)
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self.world = self._world = world
@@ -100,9 +104,8 @@ class Service:
         self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
-        self._drains = Drains(store, self.devices, world)
-        self._maintenance = Maintenance(store, self.devices, world)
         self.allocations = AllocationBook(world, store)
+        self.operations = Operations(world, store, self.devices, self.allocations, self.audit)
         self._backlog = Backlog(world, self.devices, self._meter, self.allocations)
         self._intake = Intake(
             world,
@@ -113,8 +116,9 @@ class Service:
             chance or random.SystemRandom(),
             configuration.priorities,
         )
-
-        self.router = Router(world, store, self.devices, self._backlog, self._intake)
+        self._router = Router(
+            world, store, self.devices, self._backlog, self._intake, self._background
+        )
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
@@ -133,8 +137,7 @@ class Service:
         self.allocations.restore()
         self.storage.remember()
         self.store.post(tokens.record_operators(self.register.operators))
-        self._drains.restore()
-        self._maintenance.restore()
+        self.operations.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
@@ -146,7 +149,7 @@ class Service:
         with making(self.store.read(queries.count_live)):
             await self._backlog.take_up(self.store.read(queries.live))
         for task in self._backlog.routed():
-            self.router.watch(task)
+            self._router.watch(task)
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
@@ -174,12 +177,11 @@ class Service:
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task durably; submitting the same key again returns the same task."""
         try:
-            routed = submission.device.startswith(ANY)
-            device = None if routed else self.device(submission.device, caller, submission.api)
+            device = self._named(caller, submission)
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
                 if device is None:
-                    return await self.router.submit(caller, submission)
+                    return await self._router.submit(caller, submission)
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError):
             # the store rejects a key that is already in use, unless a limit refused the task first
@@ -193,28 +195,16 @@ class Service:
         task = self.task(caller, id)
         if not task.over or task.idle is not None:
             raise Conflict(f"the task {task.id} is {task.state}; only one that ended runs again")
-        payload = await self.contents.payload(caller, task)
-        route = task.route
-        again = Submission(
-            device=task.device if route is None else f"{ANY}{route.kind}",
-            min_fidelity=None if route is None else route.floor,
-            payload=payload,
-            shots=task.shots,
-            seed=task.seed,
-            name=task.name,
-            priority=task.priority,
-            beside_others=task.width is not None,
-            terms=task.terms,
-            key=key,
-            digest=task.id,
-        )
-        return await self.submit(caller, again)
+        async with self._copies.turn(caller.user):  # a small request for up to 16 MB of memory
+            return await self.submit(
+                caller, Submission.again(task, await self.contents.payload(caller, task), key)
+            )
 
     async def estimate(self, caller: Caller, submission: Submission) -> dict[str, Any]:
         """What a task would take, and when it would start, without submitting it."""
-        if submission.device.startswith(ANY):
-            return await self.router.estimate(caller, submission)
-        device = self.device(submission.device, caller, submission.api)
+        device = self._named(caller, submission)
+        if device is None:
+            return await self._router.estimate(caller, submission)
         return await self._intake.estimate(caller, device, submission)
 
     def why(self, caller: Caller, id: str) -> dict[str, Any]:  # noqa: A002 - the name users know
@@ -233,7 +223,7 @@ class Service:
         found = self.devices.values() if api is None else self.offered(api)
         if caller is not None:
             found = [each for each in found if each.admits(caller)]
-        return self._find_device(found, name)
+        return find_device(found, name)
 
     def offered(self, api: str, caller: Caller | None = None) -> list[ServedDevice]:
         """The devices that an API offers, of those that the caller may use."""
@@ -250,47 +240,6 @@ class Service:
         """How many jobs may hold a virtual QPU at once."""
         return sum(each.setup.slots for each in self.devices.values())
 
-    async def drain(
-        self, caller: Caller, name: str, reason: str | None = None, *, licences: bool = False
-    ) -> None:
-        """Start no more tasks on a device, but keep queueing new ones. For operators."""
-        check_operates(caller)
-        await self._drains.drain(self.device(name), reason, licences=licences)
-        self.audit.record(
-            "device drained", caller.user, reason or "", device=name, licences=licences
-        )
-
-    def tell_slurm_by(self, withhold: Callable[[int, int], Awaitable[None]]) -> None:
-        """Set the function that makes Slurm grant fewer licences, if Slurm admits jobs."""
-        self._drains.withhold = withhold
-
-    async def resume(self, caller: Caller, name: str) -> None:
-        """Start tasks on a device again. For operators."""
-        check_operates(caller)
-        await self._drains.resume(self.device(name))
-        self.audit.record("device resumed", caller.user, device=name)
-
-    async def plan_maintenance(
-        self, caller: Caller, name: str, start: float, end: float, reason: str | None = None
-    ) -> tuple[MaintenanceWindow, int]:
-        """Start no tasks on a device for a time; also tell what promises break. For operators."""
-        check_operates(caller)
-        found = await self._maintenance.add(self.device(name), start, end, reason)
-        begin, until = (
-            time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(each)) for each in (start, end)
-        )
-        words = {"device": name, "number": found[0].number, "start": begin, "end": until}
-        self.audit.record("maintenance planned", caller.user, found[0].reason, **words)
-        return found
-
-    async def cancel_maintenance(self, caller: Caller, number: int) -> None:
-        """Cancel planned maintenance, or end it early. For operators."""
-        check_operates(caller)
-        device = await self._maintenance.remove(number)
-        if device is None:
-            raise NotFound(f"there is no planned maintenance {number}; see: qtide maintenance list")
-        self.audit.record("maintenance cancelled", caller.user, device=device, number=number)
-
     async def usage(
         self,
         caller: Caller,
@@ -302,9 +251,9 @@ class Service:
     ) -> list[dict[str, Any]]:
         """Device usage of the caller, or of all users with `everybody` (operators only)."""
         user = whose(caller, everybody=everybody)
-        found: list[dict[str, Any]] = await self.store.look(
-            queries.usage(by, user, since, until, self._world.now())
-        )
+        wanted = queries.usage(by, user, since, until, self._world.now())
+        async with self.lists.turn(caller.user):
+            found: list[dict[str, Any]] = await self.store.look(wanted)
         return found
 
     async def charges(
@@ -323,27 +272,6 @@ class Service:
         until = {"until": self._meter.next_day(now)}
         quotas = [each.as_dict() | until for each in self._meter.left(caller, now)]
         return quotas + [as_quota(each) for each in self.allocations.left(caller)]
-
-    async def add_allocation(self, caller: Caller, wanted: Allocation) -> Allocation:
-        """Limit what an account or a user may use in a period. For operators."""
-        check_operates(caller)
-        if wanted.device:
-            self.device(wanted.device)
-        made = await self.allocations.add(wanted)
-        said = f"{made.whose}: {made}"
-        self.audit.record(
-            "allocation added", caller.user, made.reason, number=made.number, what=said
-        )
-        return made
-
-    async def remove_allocation(self, caller: Caller, number: int) -> None:
-        """Remove an allocation, which then limits nobody. For operators."""
-        check_operates(caller)
-        found = await self.allocations.remove(number)
-        if found is None:
-            raise NotFound(f"there is no allocation {number}; see: qtide allocations list")
-        said = f"{found.whose}: {found}"
-        self.audit.record("allocation removed", caller.user, number=number, what=said)
 
     def over_quota(self, task: ServiceTask) -> bool:
         """Whether a task waits for room in a quota."""
@@ -364,10 +292,10 @@ class Service:
         open_to = [name for name, each in self.devices.items() if each.admits(caller)]
         return self.allocations.why_nothing_left(caller, open_to)
 
-    def metrics_text(self, *, accounts: bool) -> bytes:
+    async def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""
-        blocked = self._backlog.blocked_by_device()
-        return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
+        self.metrics.look_at(self.devices.values(), self._backlog.blocked_by_device)
+        return await self._world.offload(partial(self.metrics.text, accounts=accounts))
 
     def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - the name users know
         """Find a task of the caller by its id or a prefix; operators find every task.
@@ -490,22 +418,26 @@ class Service:
             made.starts.started(task)
 
         made.dispatcher.on_begun = begun
-        made.dispatcher.on_back = self.metrics.retried
+        made.dispatcher.why_full = lambda task: self.storage.why_full(task.caller.user)
+        made.dispatcher.recovery.on_back = self.metrics.retried
         made.on_lost = self.metrics.restarted
         return made
 
     def _take_in(self, device: ServedDevice) -> None:
         """Hand the tasks waiting for a device to it, since it came while the service runs."""
-        self._drains.restore()
-        self._maintenance.restore()
+        self.operations.restore()
         self._backlog.take_over(device)
 
-    def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
-        found = {each.name: each for each in devices}
-        if name not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise NotFound(f"there is no device {name!r}; there are: {known}")
-        return found[name]
+    def _named(self, caller: Caller, submission: Submission) -> ServedDevice | None:
+        """The device that a submission names; None if it names a class of them."""
+        if submission.device.startswith(ANY):
+            return None
+        if submission.min_fidelity is not None:
+            raise Conflict(
+                f"min_fidelity chooses among the devices of a class, such as {ANY}gate; "
+                f"{submission.device!r} is one device: leave it out"
+            )
+        return self.device(submission.device, caller, submission.api)
 
     def _known(self, caller: Caller, submission: Submission) -> ServiceTask | None:
         """The task submitted earlier with the same key, if any."""

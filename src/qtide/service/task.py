@@ -277,6 +277,11 @@ class ServiceTask:
             release(waiter)
 
     @property
+    def ticket(self) -> str:
+        """The identifier of its answer: the task and the number of its hand-over."""
+        return f"{self.id}:{self.handed}"
+
+    @property
     def over(self) -> bool:
         """Whether the task has ended."""
         return self.state.over

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
+from qtide.service.intake import Submission
 from qtide.service.queries import find_calibration
 from qtide.service.task import CalibrationTerms, Caller, Conflict
 from tests.service.simulation import Site
@@ -83,6 +83,29 @@ def test_a_task_for_a_set_that_is_gone_is_refused_or_ends_without_a_charge() -> 
     _, late = site.rows()
     assert (late["state"], late["used"], late["attempts"]) == ("failed", 0.0, 0)
     assert late["error"].startswith("it wants the calibration set")
+
+
+def test_a_task_of_a_session_runs_on_no_other_set_than_it_accepts() -> None:
+    site = Site(VirtualWorld(), PLAN | {"sessions": {"longest": 200.0, "idle": 50.0}})
+
+    async def main() -> None:
+        await site.open()
+        await site.world.sleep(2.0)
+        held = Submission("dev", encode(Burst(150.0)), idle=50.0)
+        session = await site.service.submit(ADA, held)
+        await site.world.sleep(0.1)
+        present = site.service.device("dev").calibration_set
+        assert present is not None
+        for seconds, terms in ((49.0, CalibrationTerms()), (1.0, CalibrationTerms(present.id))):
+            site.world.start(site.submit(ADA, seconds, terms=terms, session=session.id))
+        await site.world.sleep(70.0)
+        await site.service.cancel(ADA, session.id)
+        await site.settle()
+
+    played(main(), site)
+    _, first, late = site.rows()
+    assert first["state"] == "done"
+    assert (late["state"], late["used"], late["attempts"]) == ("failed", 0.0, 0)
 
 
 @given(st.floats(1.0, 100.0), st.floats(0.0, 120.0))

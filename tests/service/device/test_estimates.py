@@ -9,8 +9,8 @@ import pytest
 
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.backlog import Submission
 from qtide.service.device.estimates import StartLearner
+from qtide.service.intake import Submission
 from qtide.service.policies.policy import POLICIES
 from qtide.service.task import Caller
 from tests.service.simulation import Site

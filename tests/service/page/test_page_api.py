@@ -113,6 +113,19 @@ def test_a_link_works_once(service: LocalService) -> None:
     assert ask(service, "GET", "/v1/me", Cookie=cookie)[2]["operator"]
 
 
+def test_a_link_that_a_page_makes_stands_for_the_pages_own_token(service: LocalService) -> None:
+    """A new token would outlive the page's, and the job or the rights that it was given for."""
+    token = service.token("pim", job=7)
+    _, head, _ = ask(service, "POST", "/page/session", {"token": token, "base": "/"})
+    cookie = head["set-cookie"].partition(";")[0]
+    own = {"X_Qtide_Page": "1", "Sec_Fetch_Site": "same-origin"}
+    made = ask(service, "POST", "/v1/links", {}, Cookie=cookie, **own)[2]
+    form = {"key": made["path"].partition("key=")[2], "base": "/"}
+    _, head, _ = ask(service, "POST", "/page/session", form)
+    assert head["set-cookie"].partition(";")[0] == cookie
+    assert cookie.endswith(token)
+
+
 def test_links_of_one_user_do_not_end_those_of_others(service: LocalService) -> None:
     kept = service.client("quinn").call("POST", "/v1/links")
     mallory = service.client("mallory")

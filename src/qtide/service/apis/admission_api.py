@@ -19,7 +19,6 @@ from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.backends.clusters.slurm.licences import Licences
 from qtide.backends.clusters.slurm.prolog import certified, served_by
 from qtide.core.errors import QtideError
-from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
 from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmission, Unproven
@@ -84,7 +83,7 @@ class JobAdmission:
             self._slurm.add_prover("slurm", SlurmTokens(settings.jwt_key))
         service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
-        self._background = BackgroundTasks(RealWorld())
+        self._background = BackgroundTasks(service.world)
         self.audiences: frozenset[str] = frozenset()
         self._adopt(service.configuration)
         service.on_reconfigured.append(self._adopt)
@@ -214,7 +213,7 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
     if service.configuration.slurm is None:
         return None
     admission = JobAdmission(service, service.configuration.slurm)
-    service.tell_slurm_by(admission.licences.withhold_drained)
+    service.operations.withhold = admission.licences.withhold_drained
     responses = refusals(401, 403, 413, 429, 503)
     router = APIRouter(prefix="/v1", responses=responses, tags=["admission"])
 

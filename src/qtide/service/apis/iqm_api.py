@@ -27,10 +27,10 @@ from qtide.service.apis.iqm_computers import (
     channel_properties,
 )
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, validated
-from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, Work, Writer
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import computer_id
+from qtide.service.intake import Submission
 from qtide.service.quotas import Storage
 from qtide.service.records import PIECE
 from qtide.service.service import Service

@@ -60,7 +60,7 @@ def maintenance_api(service: Service, access: Authenticator) -> Api:
         body = await read_body(request, MOST_FORM)
         words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
         form = validated(MaintenancePlanForm, words)
-        planned, broken = await service.plan_maintenance(
+        planned, broken = await service.operations.plan_maintenance(
             caller, form.device, form.start, form.end, form.reason
         )
         return PlannedForm(**planned.model_dump(), broken_promises=broken)
@@ -70,6 +70,6 @@ def maintenance_api(service: Service, access: Authenticator) -> Api:
         number: Annotated[int, Path(ge=1, lt=2**63)], caller: Caller = caller_of
     ) -> None:
         """Cancel planned maintenance, or end it early. For operators."""
-        await service.cancel_maintenance(caller, number)
+        await service.operations.cancel_maintenance(caller, number)
 
     return Api("/v1/maintenance", router)

@@ -42,10 +42,10 @@ from qtide.service.apis.request_gate import (
     validated,
     while_connected,
 )
-from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, read_form_alone, read_submission
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.intake import Submission
 from qtide.service.limits import in_slices
 from qtide.service.records import PIECE
 from qtide.service.routing import members
@@ -261,13 +261,13 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
         body = await read_body(request, MOST_FORM)
         words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
         form = validated(DrainForm, words)
-        await service.drain(caller, name, form.reason, licences=form.licences)
+        await service.operations.drain(caller, name, form.reason, licences=form.licences)
         return _json(device_described(service.device(name)))
 
     @router.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
     async def resume(name: Name, caller: Caller = caller_of) -> Response:
         """Start tasks on a device again. For operators."""
-        await service.resume(caller, name)
+        await service.operations.resume(caller, name)
         return _json(device_described(service.device(name)))
 
 
@@ -327,7 +327,7 @@ def _allocations(router: APIRouter, service: Service, caller_of: Any) -> None:
         body = await read_body(request, MOST_FORM)
         words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
         form = validated(NewAllocation, words)
-        made = await service.add_allocation(caller, Allocation(0, **form.model_dump()))
+        made = await service.operations.add_allocation(caller, Allocation(0, **form.model_dump()))
         text = json.dumps(service.allocations.described(made))
         return Response(text, 201, media_type="application/json")
 
@@ -336,7 +336,7 @@ def _allocations(router: APIRouter, service: Service, caller_of: Any) -> None:
         number: Annotated[int, Path(ge=1, lt=2**63)], caller: Caller = caller_of
     ) -> None:
         """Remove an allocation, which then limits nobody. For operators."""
-        await service.remove_allocation(caller, number)
+        await service.operations.remove_allocation(caller, number)
 
 
 def described(service: Service, task: ServiceTask) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Authenticator:
     async def identify(self, scope: Scope) -> Caller:
         """Identify the caller by the head of a request alone, or refuse it."""
         connection: Connection | None = scope.get(KEY)
-        token = bearer(scope) or self._cookie_token(scope)
+        token = self.shown(scope)
         if self._anonymous:
             _check_site(scope)
             return await self._guest(token, connection)
@@ -88,6 +88,10 @@ class Authenticator:
             "a token is needed in QTIDE_TOKEN (or as Authorization: Bearer TOKEN); "
             "the operator makes one on the service's host: qtide token new USER"
         )
+
+    def shown(self, scope: Scope) -> str:
+        """The token that a request shows, in its head or in a page's cookie; empty if none."""
+        return bearer(scope) or self._cookie_token(scope)
 
     def _known(self, person: Person) -> Caller:
         return self._register.person(person.user, person.account, person.groups)

@@ -37,6 +37,8 @@ class DeviceQueue:
         self._gives_way = gives_way
         self._promises = Promises(share, self._calendar)
         self.waiting: dict[str, ServiceTask] = {}
+        self._seconds = 0.0
+        """Expected seconds of those that wait."""
         self.sociable: dict[str, ServiceTask] = {}
         """Those that wait and may run beside others."""
         self.handed: dict[str, ServiceTask] = {}
@@ -91,6 +93,7 @@ class DeviceQueue:
         """Queue a task; try to keep a promise that was made before a restart."""
         self._policy.add(task, now)
         self.waiting[task.id] = task
+        self._seconds += task.left_alone
         if task.width is not None:
             self.sociable[task.id] = task
         if task.latest is not None:
@@ -101,6 +104,7 @@ class DeviceQueue:
     def withdraw(self, task: ServiceTask) -> None:
         """Remove a task from the queue."""
         del self.waiting[task.id]
+        self._seconds = self._seconds - task.left_alone if self.waiting else 0.0
         self.sociable.pop(task.id, None)
         self._policy.remove(task)
         self._promises.end(task)
@@ -206,9 +210,8 @@ class DeviceQueue:
 
     def backlog(self, now: float) -> float:
         """Seconds that a task behind all others would wait."""
-        seconds = sum(task.left for task in self.waiting.values())
         open_now = self._calendar.open_time(now + self.load(now))
-        return max(0.0, self._calendar.moment(open_now + seconds) - now)
+        return max(0.0, self._calendar.moment(open_now + self._seconds) - now)
 
     def outlook(self, task: ServiceTask, now: float) -> Outlook:
         """Expected position, start and end of a task, if nothing else is submitted."""

@@ -20,14 +20,14 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.calendar import DeviceState
 from qtide.service.device.company import company_of
-from qtide.service.device.device_lease import STOPPED, DeviceLease
+from qtide.service.device.device_lease import DeviceLease
 from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.device.recovery import Recovery
 from qtide.service.device.validator import WorkerLink
 from qtide.service.records import Endings
-from qtide.service.task import Booking, CalibrationSet, ServiceTask, TaskState
+from qtide.service.task import ANY_CALIBRATION, Booking, CalibrationSet, ServiceTask, TaskState
 
 log = logging.getLogger(__name__)
-
 
 AHEAD = 0.01
 """Seconds of work that a worker gets in advance, to cover a commit and a busy event loop."""
@@ -43,9 +43,6 @@ FENCED_POLL = 0.2
 """Seconds between two looks whether the lease has been renewed."""
 
 
-LOST = "it was on the device {} times when that stopped"
-
-
 class Dispatcher:
     """Runs the tasks of one device to their ends, on its current worker."""
 
@@ -59,8 +56,8 @@ class Dispatcher:
         state: DeviceState,
     ) -> None:
         self.on_begun: Callable[[ServiceTask], None] = lambda _: None
-        self.on_back: Callable[[ServiceTask], None] = lambda _: None
-        """Called with each task that waits again."""
+        self.why_full: Callable[[ServiceTask], str | None] = lambda _: None
+        """Returns why there is no room for the answer to a task that is to start, if so."""
         self._name = name
         self._setup = setup
         self._world = world
@@ -70,16 +67,15 @@ class Dispatcher:
         self._lease = DeviceLease(world, queue, endings)
         self._worker: WorkerLink | None = None
         self._changed = Signal(world)
-        self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
         self._unbegun: Alarm | None = None
-        self._recovering = 0
-        self._returning = 0
-        """Tasks that gave way and are being written; until they wait again, nothing more starts."""
         self._recorded: str | None = None
         """The last calibration set that was recorded."""
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
+        self.recovery = Recovery(
+            name, setup, world, endings, queue, self._lease, state, again=self.add
+        )
 
     def add(self, task: ServiceTask) -> None:
         """Queue an accepted task for the device; one of a session waits for that instead."""
@@ -106,14 +102,15 @@ class Dispatcher:
         if self._lease.close(task):
             self._changed.set()
             return False
-        self._cancelling.add(task.id)
+        self.recovery.cancelling.add(task.id)
         if task.id in self._queue.handed:
             self._ask_to_stop(task)
         return False
 
     def may_leave(self, task: ServiceTask) -> bool:
         """Whether a task waits here, and may wait for another device instead."""
-        return task.id in self._queue.waiting and not task.share and task.max_wait is None
+        movable = not task.share and task.max_wait is None and task.idle is None
+        return movable and task.id in self._queue.waiting
 
     def give_up_waiting(self, task: ServiceTask) -> None:
         """Give a waiting task to another device."""
@@ -121,7 +118,7 @@ class Dispatcher:
 
     def forget(self, task: ServiceTask) -> None:
         """Forget a finished task."""
-        self._cancelling.discard(task.id)
+        self.recovery.cancelling.discard(task.id)
 
     async def serve(self, worker: WorkerLink) -> None:
         """Keep a worker busy until it ends."""
@@ -135,97 +132,33 @@ class Dispatcher:
             await self._handing.cancel()
 
     async def take_back(self, occupations: Sequence[Occupation]) -> None:
-        """Take the tasks of a lost worker back; rerun them, or give up after too many attempts.
-
-        `occupations` is what the worker noted, of which it may not have reported the last.
-        """
-        tasks = list(self._queue.handed.values())
+        """Take the tasks of a lost worker back, by what it noted; rerun them, or give up."""
         for alarm in self._overdue.values():
             alarm.cancel()
         self._overdue.clear()
-        known = {each.ticket: each for each in occupations}
-        for task in tasks:
-            task.suspect = True
-            self._settle(task, known.get(_ticket(task)))
+        tasks = self.recovery.take_back(occupations)
         self._expect_begin()
         if self._lease.holder is not None:
             self._end_lease("the device's process ended")
-        await self.recover(tasks)
-
-    def leave(self, occupations: Sequence[Occupation]) -> None:
-        """Leave the tasks on the device to the next service; the attempt does not count."""
-        tasks = list(self._queue.handed.values())
-        known = {each.ticket: each for each in occupations}
-        for task in tasks:
-            task.attempts -= task.opened or task.started is not None
-            self._settle(task, known.get(_ticket(task)), "the service stopped")
-        if self._lease.holder is not None:
-            self._lease.leave()
-        self._endings.note(records.hand_back(tasks))
+        await self.recovery.recover(tasks)
 
     @property
     def at_rest(self) -> bool:
         """Whether no task waits, runs, is promised or is watched."""
-        watched = self._unbegun or self._overdue or self._cancelling
+        watched = self._unbegun or self._overdue or self.recovery.cancelling
         return not (self._at_work or watched or self._queue.waiting or self._queue.promised)
 
     @property
     def _at_work(self) -> bool:
         """Whether tasks are on the device, or on their way between it and the queue."""
         held = self._lease.holder is not None or self._lease.ending
-        return bool(self._queue.handed or self._recovering or self._background or held)
-
-    async def recover(self, tasks: list[ServiceTask]) -> None:
-        """Rerun or end tasks that were on the device when it or the service died."""
-        self._recovering += 1
-        try:
-            await self._recover(tasks)
-        finally:
-            self._recovering -= 1
-
-    async def _recover(self, tasks: list[ServiceTask]) -> None:
-        again = [task for task in tasks if not self._out_of_retries(task)]
-        for task in tasks:
-            if task not in again:
-                await self._give_up(task)
-        if again:
-            await self._endings.write_with_retry(records.hand_back(again))
-        for task in again:
-            task.unbooked.clear()
-            task.state, task.started = TaskState.QUEUED, None
-            if task.id in self._cancelling:  # it was cancelled during the write
-                await self._give_up(task)
-            else:
-                self.add(task)
-                self.on_back(task)
+        return bool(self._queue.handed or self.recovery or self._background or held)
 
     async def run_dry(self, grace: float) -> None:
         """Wait until the device has no tasks, for at most `grace` seconds."""
         end = self._world.now() + grace
         while self._at_work and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
-
-    def _settle(self, task: ServiceTask, noted: Occupation | None, cause: str = "") -> None:
-        """Take a task back from a worker that has ended, and book the time it was on the device.
-
-        Its owner pays if it was on the device when the worker died, as it may have been the cause.
-        """
-        now = self._world.now()
-        if noted is None and task.started is not None:  # its worker could not write its notes
-            part = 1.0 if task.company is None else task.company.part
-            seconds = part * (now - task.started)
-            noted = Occupation(_ticket(task), task.started, seconds, finished=False)
-        used = 0.0
-        if noted is not None:
-            if noted.finished:
-                cause = cause or "its answer was lost with the device's process"
-            used = 0.0 if cause else noted.seconds
-            task.unbooked.append(Booking(noted.began, noted.seconds, cause))
-        task.used += used
-        self._queue.take_back(task, used, now)
-        task.company = None
-        if task.session is not None and noted is not None:
-            self._lease.left(noted.seconds)
 
     async def _keep_handing_over(self) -> None:
         """Hand over tasks while there is room, wait for a change, and repeat."""
@@ -241,11 +174,15 @@ class Dispatcher:
         tasks: list[ServiceTask] = []
         while self._lease.holder is not None:
             task = self._lease.next(len(self._queue.handed)) if self._may_start(now) else None
-            if task is None or (task.suspect and self._queue.handed):
+            if task is None:
+                break
+            alone = task.suspect or task.terms != ANY_CALIBRATION  # the next set may be another
+            if alone and self._queue.handed:
                 break
             self._lease.withdraw(task)
-            self._queue.lend(task, now)
-            tasks.append(task)
+            if self._fits(task, now):
+                self._queue.lend(task, now)
+                tasks.append(task)
         if self._lease.holder is not None and self._lease.over_in(len(self._queue.handed)) == 0:
             self._end_lease()
         return tasks
@@ -259,7 +196,7 @@ class Dispatcher:
         """The tasks to hand over now, because the worker should run out of work soon."""
         now = self._world.now()
         batch: list[ServiceTask] = []
-        while self._queue.waiting and self._state.open(now) and self._room(now):
+        while self._queue.waiting and self._may_start(now) and self._room(now):
             task = self._queue.next(now)
             if task is None or ((task.suspect or task.idle is not None) and self._queue.handed):
                 break
@@ -275,28 +212,37 @@ class Dispatcher:
 
     def _with_company(self, task: ServiceTask, now: float) -> list[ServiceTask]:
         """A task, and those that run beside it."""
-        if self._setup.at_once == 1 or task.width is None or self._worker is None:
+
+        def ready(each: ServiceTask) -> bool:
+            return self._timed(each) and self._why_not(each, now) is None
+
+        alone = self._setup.at_once == 1 or task.width is None or not ready(task)
+        if alone or self._worker is None:
             return [task]
-        known = self._state.calibration(now)
-        ready = [
-            each
-            for each in (task, *islice(self._queue.sociable.values(), MOST_EXAMINED))
-            if self._timed(each) and each.terms.why_not(known, now) is None
-        ]
-        others = ready[1:] if ready and ready[0] is task else []
+        others = filter(ready, islice(self._queue.sociable.values(), MOST_EXAMINED))
         qubits = self._worker.properties.get("divisible", 0)
         return company_of(task, others, qubits, self._setup.at_once)
 
     def _taken(self, task: ServiceTask, now: float) -> bool:
         """Take a task out of the queue for the device; end one whose calibration is not there."""
-        if why := task.terms.why_not(self._state.calibration(now), now):
-            self._queue.withdraw(task)
+        if self._fits(task, now):
+            self._queue.hand_over(task, now)
+            return True
+        self._queue.withdraw(task)
+        self._changed.set()
+        return False
+
+    def _fits(self, task: ServiceTask, now: float) -> bool:
+        """Whether a task may run now; end one that may not."""
+        why = self._why_not(task, now)
+        if why:
             ending = self._endings.finish(task, TaskState.FAILED, task.used, f"it {why}")
             self._background.start(ending)
-            self._changed.set()
-            return False
-        self._queue.hand_over(task, now)
-        return True
+        return why is None
+
+    def _why_not(self, task: ServiceTask, now: float) -> str | None:
+        """Why a task may not run now, such as for want of the calibration that it accepts."""
+        return task.terms.why_not(self._state.calibration(now), now) or self.why_full(task)
 
     def _made_way(self) -> list[ServiceTask]:
         """Ask the task on the device to give way after its chunk, if another has to go before it.
@@ -316,45 +262,40 @@ class Dispatcher:
         if urgent.idle is None and not self._taken(urgent, now):
             return []
         self._queue.pausing = now + chunk
-        self._worker.send({"pause": _ticket(running)})
+        self._worker.send({"pause": running.ticket})
         return [] if urgent.idle is not None else [urgent]
 
     def _may_start(self, now: float) -> bool:
         """Whether a task may go to the device, if that has room."""
-        busy = self._returning or self._endings.stuck or self._endings.fenced
+        busy = self.recovery.returning or self._endings.stuck or self._endings.fenced
         return not busy and self._state.open(now)
 
     def _may_pause(self, task: ServiceTask, by: float) -> bool:
         """Whether a task may give way by a time; a promised one and a suspect may not."""
         if task.started is None or task.suspect or task.max_wait is not None:
             return False
-        return task.id not in self._cancelling and task.started + task.left > by
+        return task.id not in self.recovery.cancelling and task.started + task.left > by
 
     def _room(self, now: float) -> bool:
         handed = self._queue.handed
-        if self._endings.stuck or self._endings.fenced or self._returning:
-            return False
         if any(task.suspect for task in handed.values()):
             return False
         return len(handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
     def _idle_time(self) -> float | None:
         """Seconds until the next hand-over; None to wait until something changes."""
-        full, now = len(self._queue.handed) >= MOST_AHEAD, self._world.now()
+        now, handed = self._world.now(), len(self._queue.handed)
+        pause = self._state.calendar.pause(now)
         if self._lease.holder is not None:
-            over, pause = (
-                self._lease.over_in(len(self._queue.handed)),
-                self._state.calendar.pause(now),
-            )
             fenced = FENCED_POLL if self._endings.fenced else None
-            return min(
-                (each for each in (over, pause or None, fenced) if each is not None), default=None
-            )
+            times = (self._lease.over_in(handed), pause or None, fenced)
+            return min((each for each in times if each is not None), default=None)
+        full = handed >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
         if self._endings.fenced:
             return FENCED_POLL
-        return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
+        return max(SHORTEST_REST, self._queue.load(now) - AHEAD, pause)
 
     async def _hand_over(self, tasks: list[ServiceTask]) -> None:
         for task in tasks:
@@ -368,7 +309,7 @@ class Dispatcher:
                 if so_far is not None:
                     order["earlier"] = [so_far.format, len(so_far.data)]
                 self._worker.send(order, payload + (so_far.data if so_far else b""))
-            if task.id in self._cancelling:
+            if task.id in self.recovery.cancelling:
                 self._ask_to_stop(task)
         self._expect_begin()
 
@@ -390,7 +331,7 @@ class Dispatcher:
 
     def _order(self, task: ServiceTask) -> Header:
         """The message to the worker; only emulated devices wait for the time of a profile."""
-        words: Header = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
+        words: Header = {"ticket": task.ticket, "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
         if self._setup.chunk is not None:
@@ -408,14 +349,14 @@ class Dispatcher:
 
     def _ask_to_stop(self, task: ServiceTask) -> None:
         if self._worker is not None:
-            self._worker.send({"cancel": _ticket(task)})
+            self._worker.send({"cancel": task.ticket})
 
     def _receive(self, header: Header, body: bytes) -> None:
         """Handle a message that a task is unpacked, began or ended; ignore earlier attempts."""
         kind = next(each for each in ("ticket", "began", "opened") if each in header)
         ticket: str = header[kind]
         task = self._queue.handed.get(ticket.partition(":")[0])
-        if task is None or _ticket(task) != ticket or task.state is not TaskState.RUNNING:
+        if task is None or task.ticket != ticket or task.state is not TaskState.RUNNING:
             return
         if kind == "opened":
             self._opened(task)
@@ -484,70 +425,23 @@ class Dispatcher:
             alarm.cancel()
         self._expect_begin()
         if fault:
-            self._background.start(self._pause_after_fault(task, fault))
+            self._background.start(self.recovery.pause_after_fault(task, fault))
             return
         self._state.calendar.sound()
         self._state.trouble = None
         answer = Encoded(header["format"], body) if "format" in header else None
         if "share" in header:
             task.share, task.progress = header["share"], header["progress"]
-            self._background.start(self._gave_way(task, answer))
+            self._background.start(self.recovery.gave_way(task, answer))
             return
-        self._cancelling.discard(task.id)
-        state = (
-            TaskState.DONE
-            if answer
-            else TaskState.CANCELLED
-            if "cancelled" in header
-            else TaskState.FAILED
-        )
+        self.recovery.cancelling.discard(task.id)
+        stopped = TaskState.CANCELLED if "cancelled" in header else TaskState.FAILED
+        state = TaskState.DONE if answer else stopped
         error = header.get("refused") or header.get("error")
         self._background.start(self._endings.finish(task, state, task.used, error, answer))
-
-    async def _gave_way(self, task: ServiceTask, so_far: Encoded | None) -> None:
-        """Keep what a task has measured so far, and let it wait again; no attempt is lost."""
-        task.attempts -= 1
-        task.state, task.started = TaskState.QUEUED, None
-        self._returning += 1
-        try:
-            await self._endings.write_with_retry(records.pause(task, so_far))
-            task.unbooked.clear()
-        finally:
-            self._returning -= 1
-        if task.id in self._cancelling:
-            await self._give_up(task)
-        else:
-            self.add(task)
-
-    async def _pause_after_fault(self, task: ServiceTask, why: str) -> None:
-        """Pause the device after its own fault, and rerun the task."""
-        rest = self._state.calendar.fault(self._world.now())
-        self._state.trouble = why
-        log.warning("device failed", extra={"device": self._name, "why": why, "rest": rest})
-        if task.attempts > self._setup.retries:
-            task.error = why
-        await self.recover([task])
 
     def _stop(self, task: ServiceTask) -> None:
         """Kill the worker of a task that takes too long; the task is charged and not rerun."""
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             self._background.start(self._worker.end())
-
-    def _out_of_retries(self, task: ServiceTask) -> bool:
-        tired = task.attempts > self._setup.retries or task.idle is not None
-        return bool(tired or task.error or task.id in self._cancelling)
-
-    async def _give_up(self, task: ServiceTask) -> None:
-        if task.id in self._cancelling:
-            self._cancelling.discard(task.id)
-            await self._endings.finish(task, TaskState.CANCELLED, task.used)
-        else:
-            lost = STOPPED if task.idle is not None else LOST.format(task.attempts)
-            why = task.error or lost
-            await self._endings.finish(task, TaskState.FAILED, task.used, why)
-
-
-def _ticket(task: ServiceTask) -> str:
-    """The identifier of an answer: the task and the number of its hand-over."""
-    return f"{task.id}:{task.handed}"

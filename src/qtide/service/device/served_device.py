@@ -24,7 +24,15 @@ from qtide.service.device.validator import Checked, Validator, Workers
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
 from qtide.service.records import Endings
-from qtide.service.task import CalibrationSet, Caller, Extent, Forbidden, ServiceTask, TaskState
+from qtide.service.task import (
+    CalibrationSet,
+    Caller,
+    Extent,
+    Forbidden,
+    NotFound,
+    ServiceTask,
+    TaskState,
+)
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +144,11 @@ class ServedDevice:
     def running(self) -> int:
         """Number of tasks handed over to it."""
         return len(self._queue.handed)
+
+    @property
+    def on_device(self) -> list[ServiceTask]:
+        """The tasks handed over to it, in order."""
+        return list(self._queue.handed.values())
 
     @property
     def line(self) -> list[ServiceTask]:
@@ -326,7 +339,7 @@ class ServedDevice:
             finally:
                 self._tried.set()
                 if self._state.closing:
-                    self.dispatcher.leave(self._occupied)
+                    self.dispatcher.recovery.leave(self._occupied)
                 else:
                     await self.dispatcher.take_back(self._occupied)
             steady = self._world.now() - began > STEADY
@@ -390,3 +403,12 @@ class ServedDevice:
             await worker.end()
             self._occupied = await worker.occupations()
         raise WorkerLost("the device's process ended by itself; it is being restarted")
+
+
+def find_device(devices: Iterable[ServedDevice], name: str) -> ServedDevice:
+    """The device of that name, or a refusal that names those that there are."""
+    found = {each.name: each for each in devices}
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise NotFound(f"there is no device {name!r}; there are: {known}")
+    return found[name]

@@ -163,10 +163,7 @@ class Feed:
         """Everything that a new page shows: the devices, and the tasks that run."""
         devices = [each for each in self._service.devices.values() if each.admits(caller)]
         running = [
-            task_row(task)
-            for device in devices
-            for task in device.line[: device.running]
-            if sees(caller, task)
+            task_row(task) for device in devices for task in device.on_device if sees(caller, task)
         ]
         words = {
             "epoch": self.epoch,

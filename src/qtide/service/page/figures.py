@@ -33,6 +33,8 @@ UNKNOWN = "unknown"
 """The cause of idleness while the service was off."""
 DAY = 86_400.0
 RECENT_TASKS, RECENT_DAYS = 20, 31
+SUMS_STAY = 1.0
+"""Seconds for which sums over all accounts, or all tasks, stay."""
 LATE = 2.0 * FINEST
 """Seconds that the newest row of the history may be late."""
 
@@ -91,11 +93,13 @@ class Figures:
             now = self._service.now()
             since = now - days * DAY
             step = resolution(since, now, 10_000)
-            found: Moments = await self._service.store.look(
-                lambda db: moments(db, step, since, now + 1)
-            )
             names = list(self._service.devices)
-            levels = [_level(name, found, step, since, now) for name in names]
+
+            def summed(db: Database) -> list[dict[str, Any]]:  # beside the event loop
+                found = moments(db, step, since, now + 1)
+                return [_level(name, found, step, since, now) for name in names]
+
+            levels = await self._service.store.look(summed)
             return {"since": since, "until": now, "devices": levels}
 
         levels: dict[str, Any] = await self._recent(("levels", days), 10.0, made)
@@ -124,47 +128,57 @@ class Figures:
         found = await self._service.store.look(
             queries.ended_last(device.name, user, since, RECENT_TASKS)
         )
-        running = [
-            task for task in device.line[: device.running] if user in (None, task.caller.user)
-        ]
+        running = [task for task in device.on_device if user in (None, task.caller.user)]
         return [task_row(task) for task in (*running, *found)]
 
-    def _known_accounts(self, used: set[str]) -> list[str]:
+    def _known_accounts(self, used: list[dict[str, Any]]) -> list[str]:
         """The accounts with recent usage, an allocation, or a place in the configuration."""
         configuration = self._service.configuration
         named = {*configuration.fair.shares, *configuration.quotas.accounts}
         named |= {name for each in configuration.devices.values() for name in each.accounts or ()}
-        return sorted(used | named | self._service.allocations.of_accounts())
+        named |= {row["account"] for row in used}
+        return sorted(named | self._service.allocations.of_accounts())
 
-    def shares(self, caller: Caller) -> dict[str, Any]:
+    async def shares(self, caller: Caller) -> dict[str, Any]:
         """Decayed usage, share and rank of the caller's account; operators see all accounts."""
-        now, shares = self._service.now(), self._service.shares
-        accounts = {each.account for each in shares.owners()} | {ShareOwner.of(caller).account}
-        rows: list[dict[str, Any]] = [
-            {"account": each, "used": shares.used(each, now), "weight": shares.weight(each)}
-            for each in accounts
-        ]
-        rows.sort(key=lambda row: (row["used"] / row["weight"], row["account"]))
-        for rank, row in enumerate(rows, 1):
-            row["rank"] = rank
-        mine = next(row for row in rows if row["account"] == ShareOwner.of(caller).account)
+        own = ShareOwner.of(caller).account
+        rows: list[dict[str, Any]] = await self._recent(("shares",), SUMS_STAY, self._ranked)
+        mine = next((row for row in rows if row["account"] == own), None)
+        if mine is None:  # it has used nothing, so it goes first
+            weight = self._service.shares.weight(own)
+            mine = {"account": own, "used": 0.0, "weight": weight, "rank": 1}
+            rows = [mine, *(row | {"rank": row["rank"] + 1} for row in rows)]
         half_life = self._service.configuration.fair.half_life
         return {
             "mine": mine,
             "of": len(rows),
             "half_life": half_life,
             "accounts": rows if caller.operator else [mine],
-            "known": self._known_accounts(accounts) if caller.operator else [mine["account"]],
+            "known": self._known_accounts(rows) if caller.operator else [mine["account"]],
             "quotas": self._service.quotas_left(caller),
         }
 
-    def slots(self) -> dict[str, int | None]:
+    async def _ranked(self) -> list[dict[str, Any]]:
+        """All accounts that have used a device, by what they used for their share."""
+        now, shares = self._service.now(), self._service.shares
+        rows: list[dict[str, Any]] = [
+            {"account": each, "used": shares.used(each, now), "weight": shares.weight(each)}
+            for each in {each.account for each in shares.owners()}
+        ]
+        rows.sort(key=lambda row: (row["used"] / row["weight"], row["account"]))
+        return [row | {"rank": rank} for rank, row in enumerate(rows, 1)]
+
+    async def slots(self) -> dict[str, int | None]:
         """Virtual QPUs: how many there are, those that Slurm granted, and those in use now."""
         slurm = self._service.configuration.slurm is not None
-        live = (task for each in self._service.devices.values() for task in each.line)
-        jobs = {(task.caller.user, task.caller.job) for task in live if task.caller.job is not None}
         granted = len(self._service.register.holders()) if slurm else None
-        return {"all": self._service.slots, "granted": granted, "in_use": len(jobs)}
+        used: int = await self._recent(("slots",), SUMS_STAY, self._jobs)
+        return {"all": self._service.slots, "granted": granted, "in_use": used}
+
+    async def _jobs(self) -> int:
+        """Number of jobs with unfinished tasks."""
+        live = (task for each in self._service.devices.values() for task in each.line)
+        return len({(each.caller.user, each.caller.job) for each in live if each.caller.job})
 
     async def _recent(
         self, key: tuple[Any, ...], fresh: float, make: Callable[[], Awaitable[Any]]
@@ -201,7 +215,7 @@ class Figures:
                 moments(db, fine, since - fine, now + 1, name),
             )
         )
-        for task in device.line[: device.running]:
+        for task in device.on_device:
             if task.started is not None:
                 owner = ShareOwner.of(task.caller).account
                 _spread(busy, owner, task.started, now, since, step)

@@ -26,7 +26,7 @@ from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
 from qtide.service.apis.api import Api
 from qtide.service.apis.forms import MOST_FORM, refusals
-from qtide.service.apis.request_gate import Authenticator, bearer, read_body, validated
+from qtide.service.apis.request_gate import Authenticator, read_body, validated
 from qtide.service.bulk import Bulk, read_form_alone
 from qtide.service.connection import KEY
 from qtide.service.limits import MB
@@ -97,7 +97,10 @@ class SignIns:
         """Until when each key works, whose it is, and the token that it stands for."""
 
     async def link(self, caller: Caller, token: str) -> str:
-        """Make a key that stands for the caller's token, or for a new one if it has none."""
+        """Make a key that stands for the caller's token, or for a new one if it has none.
+
+        A new one for who shows a token would outlive it, and the job that it may belong to.
+        """
         if not token:
             token, write = tokens.issue(caller, OWN_LASTS, "page")
             await self._service.store.write(write)
@@ -149,7 +152,7 @@ def page_api(service: Service, access: Authenticator) -> Api:
     router = APIRouter(responses=refusals())
     caller_of = Depends(access.caller)
     _files(router)
-    _sign_in(router, service, SignIns(service, access.cookie), caller_of)
+    _sign_in(router, service, access)
     figures = Figures(service, history)
     _device_figures(router, service, figures, history, caller_of)
     _service_figures(router, service, figures, caller_of)
@@ -198,7 +201,9 @@ def _files(router: APIRouter) -> None:
         return answer(request, name)
 
 
-def _sign_in(router: APIRouter, service: Service, sign_ins: SignIns, caller_of: Any) -> None:
+def _sign_in(router: APIRouter, service: Service, access: Authenticator) -> None:
+    sign_ins, caller_of = SignIns(service, access.cookie), Depends(access.caller)
+
     @router.post("/page/session", include_in_schema=False)
     async def sign_in(request: Request) -> Response:
         """Sign a page in: keep its token in a cookie."""
@@ -221,7 +226,7 @@ def _sign_in(router: APIRouter, service: Service, sign_ins: SignIns, caller_of: 
     @router.post("/v1/links", status_code=201, tags=["page"], response_model=dict[str, Any])
     async def make_link(request: Request, caller: Caller = caller_of) -> Response:
         """Make a link, relative to the service, that opens the page signed in; it works once."""
-        key = await sign_ins.link(caller, bearer(request.scope))
+        key = await sign_ins.link(caller, access.shown(request.scope))
         return _json({"path": f"/#key={key}", "seconds": KEY_LASTS}, 201)
 
     @router.get("/v1/me", tags=["page"], response_model=dict[str, Any])
@@ -254,7 +259,9 @@ def _device_figures(
         now = service.now()
         since = now - 3600.0 if since is None else since
         step = resolution(since, now)
-        found = await history.read(device.name, since, now + 1 if until is None else until, step)
+        end = now + 1 if until is None else until
+        async with service.lists.turn(caller.user):
+            found = await history.read(device.name, since, end, step)
         periods = [{"at": at} | period.as_dict() for at, period in found]
         return _json({"device": name, "resolution": step, "periods": periods})
 
@@ -262,12 +269,14 @@ def _device_figures(
     async def get_timeline(name: Name, caller: Caller = caller_of, span: Span = "5min") -> Response:
         """Who used a device when, and why it idled, in 150 columns."""
         device = service.device(name, caller, "native")
-        return _json(await figures.timeline(caller, device, SPANS[span]))
+        async with service.lists.turn(caller.user):
+            return _json(await figures.timeline(caller, device, SPANS[span]))
 
     @router.get("/v1/devices/{name}/summary", tags=["figures"], response_model=dict[str, Any])
     async def get_summary(name: Name, caller: Caller = caller_of, span: Span = "hour") -> Response:
         """The sums of a device's last minutes, hour or day."""
-        return _json(await figures.summary(service.device(name, caller, "native"), SPANS[span]))
+        async with service.lists.turn(caller.user):
+            return _json(await figures.summary(service.device(name, caller, "native"), SPANS[span]))
 
     @router.get("/v1/devices/{name}/queue", tags=["figures"], response_model=dict[str, Any])
     async def get_queue(
@@ -281,7 +290,9 @@ def _device_figures(
         device = service.device(name, caller, "native")
         if everybody:
             check_operates(caller)
-        return _json(await figures.queue(caller, device, offset, limit, everybody=everybody))
+        async with service.lists.turn(caller.user):
+            found = await figures.queue(caller, device, offset, limit, everybody=everybody)
+        return _json(found)
 
     @router.get("/v1/devices/{name}/recent", tags=["figures"], response_model=dict[str, Any])
     async def get_recent(
@@ -293,14 +304,16 @@ def _device_figures(
         device = service.device(name, caller, "native")
         if everybody:
             check_operates(caller)
-        return _json({"tasks": await figures.recent(caller, device, everybody=everybody)})
+        async with service.lists.turn(caller.user):
+            found = await figures.recent(caller, device, everybody=everybody)
+        return _json({"tasks": found})
 
 
 def _service_figures(router: APIRouter, service: Service, figures: Figures, caller_of: Any) -> None:
     @router.get("/v1/shares", tags=["figures"], response_model=dict[str, Any])
     async def get_shares(caller: Caller = caller_of) -> Response:
         """My account's decayed usage, rank and quotas; operators see all accounts."""
-        return _json(figures.shares(caller))
+        return _json(await figures.shares(caller))
 
     @router.get("/v1/levels", tags=["figures"], response_model=dict[str, Any])
     async def get_levels(
@@ -308,7 +321,8 @@ def _service_figures(router: APIRouter, service: Service, figures: Figures, call
         days: Annotated[float, Query(gt=0, le=731)] = 30.0,
     ) -> Response:
         """Service levels: availability, waits, promises kept, calibration and maintenance."""
-        found = await figures.levels(days)
+        async with service.lists.turn(caller.user):
+            found = await figures.levels(days)
         names = {each.name for each in service.offered("native", caller)}
         devices = [each for each in found["devices"] if each["device"] in names]
         return _json(found | {"devices": devices})
@@ -326,7 +340,7 @@ def _service_figures(router: APIRouter, service: Service, figures: Figures, call
                 "worker_restarts": counts["worker_restarts"],
                 "slurm_calls": service.slurm_calls(),
                 "store": service.storage.trouble(),
-                "slots": figures.slots(),
+                "slots": await figures.slots(),
             }
         )
 
