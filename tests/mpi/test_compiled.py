@@ -260,6 +260,27 @@ def test_no_call_that_only_blocks_hangs_when_a_rank_is_killed(
     assert [line for line in told if not line.endswith(" lost")] == []
 
 
+def test_what_cannot_be_registered_is_refused_with_a_reason(
+    local: Stage, compiled: Callable[[Path], str]
+) -> None:
+    """Two states of one name were saved in one file."""
+    told = ran(local, compiled(PROGRAMS / "registering.c")).splitlines()
+    letters = "data needs a name of letters and digits, up to 63"
+    assert told == [
+        "early: data is registered after qtide_init()",
+        "taken",
+        "number: two states, or two arrays, have the same name",
+        f"../number: {letters}",
+        f"NULL: {letters}",
+        "the state nothing needs the address of its bytes",
+        "taken",
+        "rows: two states, or two arrays, have the same name",
+        "the array more needs up to 2^31 rows and bytes per row, and a block of 0 or more",
+        "qtide_on_change() needs a function",
+        "late: data is registered before qtide_begin(), so that newcomers have it, too",
+    ]
+
+
 def name_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/comm").read_text().strip()
