@@ -320,6 +320,17 @@ def test_if_the_root_is_killed_nothing_is_left_and_the_next_start_goes_on(
     assert until(lambda: not in_folder(local), 10), in_folder(local)
 
 
+def test_nothing_is_left_of_a_killed_root_whose_run_was_deleted(local: Stage, heat: str) -> None:
+    process = subprocess.Popen([heat, "1000000", "2"], cwd=local.folder, env=local.variables)
+    try:
+        assert until(lambda: len(in_folder(local)) >= 3, 30)
+        shutil.rmtree(local.folder / "qtide-runs", ignore_errors=True)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert until(lambda: not in_folder(local), 10), in_folder(local)
+
+
 def test_the_aggregation_has_the_same_answer_on_all_sizes_and_by_a_qpu(
     local: Stage, compiled: Callable[[Path], str], tmp_path: Path
 ) -> None:
