@@ -125,6 +125,25 @@ def test_the_answer_does_not_depend_on_the_changes(local: Stage, heat: str) -> N
     assert ran(local, str(BIN / "mpiexec"), "-n", "3", heat, "60", "3", "1", "2") == CHECKSUM
 
 
+CMAKE = f"""
+cmake_minimum_required(VERSION 3.18)
+project(heat C)
+find_package(qtide REQUIRED)
+add_executable(heat {EXAMPLES / "heat.c"})
+target_link_libraries(heat qtide::qtide)
+"""
+
+
+def test_cmake_finds_the_library(local: Stage, library: Path) -> None:
+    if not all(map(shutil.which, ("cmake", "make"))):
+        install("there is no CMake", ["cmake", "make"])
+    (local.folder / "CMakeLists.txt").write_text(CMAKE)
+    places = [f"-DCMAKE_PREFIX_PATH={library}", f"-DMPI_C_COMPILER={BIN / 'mpicc_abi'}"]
+    ran(local, "cmake", *places, ".")
+    ran(local, "make", "--silent")
+    assert ran(local, "./heat", "60") == CHECKSUM
+
+
 def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> None:
     qtide = [sys.executable, "-m", "qtide"]
     run = [*qtide, "mpi", "run", "--runs", "kept"]
