@@ -125,6 +125,25 @@ def test_the_answer_does_not_depend_on_the_changes(local: Stage, heat: str) -> N
     assert ran(local, str(BIN / "mpiexec"), "-n", "3", heat, "60", "3", "1", "2") == CHECKSUM
 
 
+CMAKE = f"""
+cmake_minimum_required(VERSION 3.18)
+project(heat C)
+find_package(qtide REQUIRED)
+add_executable(heat {EXAMPLES / "heat.c"})
+target_link_libraries(heat qtide::qtide)
+"""
+
+
+def test_cmake_finds_the_library(local: Stage, library: Path) -> None:
+    if not all(map(shutil.which, ("cmake", "make"))):
+        install("there is no CMake", ["cmake", "make"])
+    (local.folder / "CMakeLists.txt").write_text(CMAKE)
+    places = [f"-DCMAKE_PREFIX_PATH={library}", f"-DMPI_C_COMPILER={BIN / 'mpicc_abi'}"]
+    ran(local, "cmake", *places, ".")
+    ran(local, "make", "--silent")
+    assert ran(local, "./heat", "60") == CHECKSUM
+
+
 def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> None:
     qtide = [sys.executable, "-m", "qtide"]
     run = [*qtide, "mpi", "run", "--runs", "kept"]
@@ -260,6 +279,27 @@ def test_no_call_that_only_blocks_hangs_when_a_rank_is_killed(
     assert [line for line in told if not line.endswith(" lost")] == []
 
 
+def test_what_cannot_be_registered_is_refused_with_a_reason(
+    local: Stage, compiled: Callable[[Path], str]
+) -> None:
+    """Two states of one name were saved in one file."""
+    told = ran(local, compiled(PROGRAMS / "registering.c")).splitlines()
+    letters = "data needs a name of letters and digits, up to 63"
+    assert told == [
+        "early: data is registered after qtide_init()",
+        "taken",
+        "number: two states, or two arrays, have the same name",
+        f"../number: {letters}",
+        f"NULL: {letters}",
+        "the state nothing needs the address of its bytes",
+        "taken",
+        "rows: two states, or two arrays, have the same name",
+        "the array more needs up to 2^31 rows and bytes per row, and a block of 0 or more",
+        "qtide_on_change() needs a function",
+        "late: data is registered before qtide_begin(), so that newcomers have it, too",
+    ]
+
+
 def name_of(process: int) -> str:
     try:
         return Path(f"/proc/{process}/comm").read_text().strip()
@@ -296,6 +336,17 @@ def test_if_the_root_is_killed_nothing_is_left_and_the_next_start_goes_on(
     finally:
         again.kill()
         again.communicate(timeout=10)
+    assert until(lambda: not in_folder(local), 10), in_folder(local)
+
+
+def test_nothing_is_left_of_a_killed_root_whose_run_was_deleted(local: Stage, heat: str) -> None:
+    process = subprocess.Popen([heat, "1000000", "2"], cwd=local.folder, env=local.variables)
+    try:
+        assert until(lambda: len(in_folder(local)) >= 3, 30)
+        shutil.rmtree(local.folder / "qtide-runs", ignore_errors=True)
+    finally:
+        process.kill()
+        process.wait(10)
     assert until(lambda: not in_folder(local), 10), in_folder(local)
 
 

@@ -74,8 +74,8 @@ def test_a_command_reads_and_writes_files(
 
 def test_output_goes_to_a_file_and_input_comes_from_one(tmp_path: Path) -> None:
     (tmp_path / "numbers").write_text("3\n1\n")
-    done = run(command("sort", stdin=tmp_path / "numbers", stdout="sorted"), tmp_path)
-    assert done.files["sorted"].read_text() == "1\n3\n"
+    done = run(command("sort", stdin=tmp_path / "numbers", stdout="in/sorted[1]"), tmp_path)
+    assert done.files["in/sorted[1]"].read_text() == "1\n3\n"
 
 
 def test_a_command_in_a_folder_of_the_user(tmp_path: Path) -> None:
@@ -84,10 +84,18 @@ def test_a_command_in_a_folder_of_the_user(tmp_path: Path) -> None:
     place.mkdir()
     (place / "old").touch()
     os.utime(place / "old", (0, 0))
-    done = run(command("sh", "-c", "pwd > new", folder=place, writes="new"), tmp_path)
-    assert done.files["new"].read_text() == f"{place}\n"
+    task = command("sh", "-c", "pwd > new; pwd", folder=place, writes="new", stdout="told")
+    done = run(task, tmp_path)
+    assert [done.files[each].read_text() for each in ("new", "told")] == 2 * [f"{place}\n"]
     assert done.files["new"].is_relative_to(tmp_path / "commands")
     assert "has not written 'old'" in failure(command("true", folder=place, writes="old"), tmp_path)
+
+
+def test_a_command_whose_output_cannot_be_kept_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    task = command("sh", "-c", "echo $$ > pid; exec yes", folder=tmp_path, stdout="full")
+    assert "cannot be kept on" in failure(task, tmp_path)
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
 def test_nothing_is_left_of_a_command_that_writes_nothing(tmp_path: Path) -> None:
@@ -176,6 +184,8 @@ def test_words_arrive_as_they_are(words: list[str]) -> None:
             "text, a number or a path",
         ),
         (lambda: command("a", writes="../b"), "within the working folder"),
+        (lambda: command("a", stdout="/b"), "within the working folder"),
+        (lambda: command("a", reads=["b/x"], stdout="x"), "would overwrite 'x'"),
         (lambda: command("a", reads=["b/x", "c/x"]), "two files of the same name"),
         (lambda: command("a").on(0), "at least one node"),
         (lambda: command("a").on(1, ranks_per_node=0), "at least one rank per node"),

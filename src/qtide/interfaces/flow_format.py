@@ -153,8 +153,9 @@ class FlowFormat:
         for key, (holds, what) in VALUES.items():
             if key in step and not holds(step[key]):
                 self._refuse(f"{key} of {where} has to be {what}, not {step[key]!r}")
-        writes = step.get("writes", ())
-        for pattern in [writes] if isinstance(writes, str) else writes:
+        writes = step.get("writes", [])
+        patterns = [writes] if isinstance(writes, str) else writes
+        for pattern in [*patterns, step.get("stdout", "")]:
             if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
                 self._refuse(f"{where} writes files within its folder, not {pattern!r}")
         if "needs" in step:

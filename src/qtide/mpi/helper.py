@@ -96,10 +96,13 @@ class Helper:
         self._ended.wait()
 
     def _watch_root(self) -> None:
-        sys.stdin.read()
-        if not self._ended.is_set():
-            self._decisions.cancel()
-            self._decisions.record.close(QtideError("the root of the job is gone"))
+        """End with the root, also if the run cannot be closed: its folder may be gone, too."""
+        try:
+            sys.stdin.read()
+            if not self._ended.is_set():
+                self._decisions.cancel()
+                self._decisions.record.close(QtideError("the root of the job is gone"))
+        finally:
             self._ended.set()
 
     def _asked(self, member: int, message: Message) -> None:

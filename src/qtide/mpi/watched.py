@@ -26,8 +26,10 @@ FIRST = range(100)
 """How often to test an operation before watching: short operations complete by then."""
 SPIN = 0.002
 """Seconds to test without sleeping after that."""
-NAP_FIRST, NAP_MOST = 50e-6, 1e-3
-"""First and longest sleep, in seconds, after `SPIN`: a long wait leaves the core to others."""
+NAP_LEAST, NAP_MOST = 50e-6, 1e-3
+"""Shortest and longest sleep, in seconds, after `SPIN`: a long wait leaves the core to others."""
+NAP_SHARE = 0.05
+"""A sleep's share of the time waited so far, so that it adds no more than that to the wait."""
 MOVING = 20e-6
 """A test that uses more CPU seconds than this has moved data: do not sleep after it."""
 TURN = 64
@@ -44,7 +46,7 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
     for _ in FIRST:  # MPICH makes progress only while it is tested
         if done(found := test()):
             return found
-    since, nap, moves = time.perf_counter(), NAP_FIRST, 0
+    since, moves = time.perf_counter(), 0
     while True:
         try:
             watch()
@@ -57,14 +59,13 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
         moved = time.thread_time() - used > MOVING
         now = time.perf_counter()
         if moved:
-            since, nap, moves = now, NAP_FIRST, moves + 1
+            since, moves = now, moves + 1
             if moves % TURN == 0:
                 time.sleep(NAP_TURN)
         elif now - since < SPIN:
             os.sched_yield()
         else:
-            time.sleep(nap)
-            nap = min(2 * nap, NAP_MOST)
+            time.sleep(min(max(NAP_LEAST, NAP_SHARE * (now - since)), NAP_MOST))
 
 
 def complete(request: Any, watch: Watch, status: Any = None) -> None:

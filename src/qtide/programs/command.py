@@ -176,9 +176,13 @@ def command(
         ),
         name or Path(program).name or str(program),
     )
-    for pattern in made.writes:
+    for pattern in (*made.writes, *([stdout] if stdout else [])):
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-            raise ValueError(f"writes= takes files within the working folder, not {pattern!r}")
+            raise ValueError(
+                f"writes= and stdout= take files within the working folder, not {pattern!r}"
+            )
+    if stdout in {path.name for path in made.reads.values()}:
+        raise ValueError(f"stdout= would overwrite {stdout!r}, which the command reads")
     return created(CommandTask(made))
 
 

@@ -15,9 +15,10 @@ import sys
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from errno import ENOEXEC
 from functools import lru_cache
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
 from selectors import EVENT_READ, DefaultSelector
@@ -26,6 +27,7 @@ from typing import IO, Any
 
 from qtide.core.errors import CommandFailed
 from qtide.core.job import CommandSettings
+from qtide.core.processes import kill_below
 from qtide.programs.command import Command, CommandAttempt, CommandResult
 
 KEPT = 2**20
@@ -69,10 +71,20 @@ def run(command: Command, attempt: CommandAttempt) -> CommandResult | None:
 
             words, environment = launched(words, environment, command, settings, leader)
         stdin = open_ones.enter_context(_stdin(command))
+        copy = open_ones.enter_context(_stdout(command, folder))
         began = time.time_ns()
         process = _started(command, words, folder, environment, stdin)
         with leader.watching(process) if leader else nullcontext():
-            output, errors, seconds = _outputs(process, command, folder)
+            try:
+                output, errors, seconds = _outputs(process, copy)
+            except OSError as error:  # as on a full disk
+                kill_below(process.pid)
+                process.kill()
+                process.wait()
+                raise CommandFailed(
+                    f"the output of the command {command.name} cannot be kept on "
+                    f"{socket.gethostname()}: {error.strerror}"
+                ) from None
         if leader is not None:
             leader.dismiss()
         code = process.returncode
@@ -184,6 +196,21 @@ def _stdin(command: Command) -> Any:
     return file
 
 
+def _stdout(command: Command, folder: Path) -> AbstractContextManager[IO[bytes] | None]:
+    """The file that gets the output; None if there is none, or no folder for it."""
+    if command.stdout is None or not folder.is_dir():
+        return nullcontext()
+    file = folder / command.stdout
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("wb")
+    except OSError as error:
+        raise CommandFailed(
+            f"the output of the command {command.name} cannot be written to {file} on "
+            f"{socket.gethostname()}: {error.strerror}"
+        ) from None
+
+
 def _started(
     command: Command,
     words: Sequence[str],
@@ -261,16 +288,13 @@ class _Stream:
 
 
 def _outputs(
-    process: subprocess.Popen[bytes], command: Command, folder: Path
+    process: subprocess.Popen[bytes], copy: IO[bytes] | None
 ) -> tuple[_Stream, _Stream, float]:
-    """Pass on what the program writes until it ends; return that, and its seconds."""
+    """Pass on what the program writes until it ends, to a file if it has one; and its seconds."""
     began = time.perf_counter()
     assert process.stdout is not None
     assert process.stderr is not None
     with ExitStack() as open_ones:
-        copy = None
-        if command.stdout is not None:
-            copy = open_ones.enter_context((folder / command.stdout).open("wb"))
         streams = {process.stdout.fileno(): _Stream(copy), process.stderr.fileno(): _Stream()}
         selector = open_ones.enter_context(DefaultSelector())
         for file in streams:
@@ -292,6 +316,8 @@ def _outputs(
         output, errors = streams.values()
         output.close()
         errors.close()
+        if copy is not None:
+            copy.close()
     process.stdout.close()
     process.stderr.close()
     return output, errors, time.perf_counter() - began
@@ -316,7 +342,7 @@ def _failed(
 
 def _files(command: Command, folder: Path, kept: Path, began: int) -> dict[str, Path]:
     """The files that the command should have written, kept with the run."""
-    wanted = [*command.writes, *([command.stdout] if command.stdout else [])]
+    wanted = [*command.writes, *([escape(command.stdout)] if command.stdout else [])]
     links = {path.name for path in command.reads.values()} if command.folder is None else set()
     found: dict[str, Path] = {}
     for pattern in wanted:

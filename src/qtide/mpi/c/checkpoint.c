@@ -22,11 +22,24 @@ char *registered(void)
 
 static bool valid(const char *name)
 {
-    size_t length = strlen(name);
-    for (const char *each = name; *each; each++)
+    size_t length = name != NULL ? strlen(name) : 0;
+    for (const char *each = name; length && *each; each++)
         if (!isalnum((unsigned char)*each) && !strchr("_.-", *each))
             return false;
     return length > 0 && length < 64 && *name != '.';
+}
+
+/* Whether data can be registered under a name that others of its kind have or not; says why if it cannot. */
+static bool registrable(const char *name, bool taken)
+{
+    const char *why = !job.active      ? "data is registered after qtide_init()"
+                      : job.begun      ? "data is registered before qtide_begin(), so that newcomers have it, too"
+                      : !valid(name)   ? "data needs a name of letters and digits, up to 63"
+                      : taken          ? "two states, or two arrays, have the same name"
+                                       : NULL;
+    if (why != NULL)
+        fail(QTIDE_ERROR, "%s: %s", name != NULL ? name : "NULL", why);
+    return why == NULL;
 }
 
 static int state_file(const State *state, const char *folder, bool write_it)
@@ -52,8 +65,13 @@ static bool resumes(void) { return !job.newcomer && job.checkpoint != NULL && *j
 
 int qtide_state(const char *name, void *buffer, size_t bytes)
 {
-    if (!job.active || !valid(name))
-        return fail(QTIDE_ERROR, "a state needs a name of letters and digits, after qtide_init()");
+    bool taken = false;
+    for (int i = 0; i < job.state_count && name != NULL; i++)
+        taken = taken || strcmp(job.states[i].name, name) == 0;
+    if (!registrable(name, taken))
+        return QTIDE_ERROR;
+    if (buffer == NULL)
+        return fail(QTIDE_ERROR, "the state %s needs the address of its bytes", name);
     job.states = realloc(job.states, sizeof *job.states * (size_t)(job.state_count + 1));
     State *state = &job.states[job.state_count++];
     *state = (State){"", buffer, bytes};
@@ -65,10 +83,14 @@ int qtide_state(const char *name, void *buffer, size_t bytes)
 
 qtide_array *qtide_distributed(const char *name, int64_t rows, size_t row_bytes, int64_t block)
 {
-    if (!job.active || !valid(name) || rows < 0 || rows > INT_MAX || row_bytes == 0 ||
-        row_bytes > INT_MAX || block < 0) {
-        fail(QTIDE_ERROR, "an array needs a name of letters and digits, up to 2^31 rows and bytes "
-                          "per row, after qtide_init()");
+    bool taken = false;
+    for (int i = 0; i < array_count && name != NULL; i++)
+        taken = taken || strcmp(arrays[i]->name, name) == 0;
+    if (!registrable(name, taken))
+        return NULL;
+    if (rows < 0 || rows > INT_MAX || row_bytes == 0 || row_bytes > INT_MAX || block < 0) {
+        fail(QTIDE_ERROR, "the array %s needs up to 2^31 rows and bytes per row, and a block of 0 or more",
+             name);
         return NULL;
     }
     Array *array = calloc(1, sizeof *array);
@@ -88,6 +110,8 @@ qtide_array *qtide_distributed(const char *name, int64_t rows, size_t row_bytes,
 
 int qtide_on_change(qtide_layout function, void *extra)
 {
+    if (function == NULL)
+        return fail(QTIDE_ERROR, "qtide_on_change() needs a function");
     job.layouts = realloc(job.layouts, sizeof *job.layouts * (size_t)(job.layout_count + 1));
     job.layouts[job.layout_count++] = (Layout){function, extra};
     return 0;

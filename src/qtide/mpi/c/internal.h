@@ -139,6 +139,7 @@ typedef struct {
 
 typedef struct {
     bool active, newcomer;
+    bool begun;      /* everything is registered */
     bool arriving;   /* a newcomer has not joined yet */
     bool completing; /* its next collective call completes the one that brought it in */
     char *awaited;   /* the line of that call */

@@ -146,6 +146,7 @@ static const char *site_of(const char *file, int line)
 
 int qtide_begin(void)
 {
+    job.begun = job.active;
     if (!job.arriving)
         return job.active ? 0 : fail(QTIDE_ERROR, "call qtide_init() first");
     control_ready();

@@ -17,8 +17,9 @@
 #define END_LIMIT 10.0    /* seconds within which MPI has to end */
 #define FIRST 100         /* tests of a request before looking at the other processes */
 #define SPIN 0.002        /* seconds of tests without a pause after that */
-#define NAP_FIRST 50e-6   /* seconds of the first pause; each is twice as long */
-#define NAP_MOST 1e-3     /* but not longer: a long wait leaves the core to others */
+#define NAP_LEAST 50e-6   /* seconds of the first pause */
+#define NAP_MOST 1e-3     /* and of the longest: a long wait leaves the core to others */
+#define NAP_SHARE 0.05    /* a pause's share of the time waited so far: it adds no more than that */
 #define NOTICE 1.0        /* seconds within which a loss is known that MPI notices first */
 #define MOVING 20e-6      /* a test that takes more CPU seconds has moved data: no pause */
 
@@ -298,7 +299,7 @@ int world_until(int (*test)(void *, int *), void *arg, const Watch *watch)
     for (int i = 0; i < FIRST; i++)
         if ((code = test(arg, &done)) != MPI_SUCCESS || done)
             return ended_with(code, watch);
-    double since = now(), pause = NAP_FIRST;
+    double since = now();
     for (;;) {
         if (world_alive(watch) != MPI_SUCCESS)
             return world.lost_code;
@@ -306,15 +307,13 @@ int world_until(int (*test)(void *, int *), void *arg, const Watch *watch)
         if ((code = test(arg, &done)) != MPI_SUCCESS || done)
             return ended_with(code, watch);
         double time = now();
-        if (used() - before > MOVING) {
+        double pause = NAP_SHARE * (time - since);
+        if (used() - before > MOVING)
             since = time;
-            pause = NAP_FIRST;
-        } else if (time - since < SPIN) {
+        else if (time - since < SPIN)
             sched_yield();
-        } else {
-            nap(pause);
-            pause = 2 * pause < NAP_MOST ? 2 * pause : NAP_MOST;
-        }
+        else
+            nap(pause < NAP_LEAST ? NAP_LEAST : pause < NAP_MOST ? pause : NAP_MOST);
     }
 }
 
