@@ -67,8 +67,14 @@ docs: setup
 soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
+# beside these scripts, benchmarks/ has what they share
+BENCHMARKS := strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill \
+  slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases packing \
+  crowded pairs devices cutting sharing chromatic twin prediction advice offers sessions primitives \
+  preemption routing company estimates commands workflow_engines page reproduction
+
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions primitives preemption routing company estimates workflow_engines page reproduction; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in $(BENCHMARKS); do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:

@@ -159,7 +159,9 @@ def measured(place: str) -> list[Claim]:
                 if (case.strategy, case.jobs) == ("workflow", 1):
                     spans[seconds] = list(case.panel().intervals)
         for jobs, seconds, prices in MEASURED[place]:
-            site = calibrate([spans[seconds]]).site(6)
+            site = calibrate(
+                [spans[seconds]], keeps_agents=True if place == "local" else None
+            ).site(6)
             job = job_of(spans[seconds], 3)
             advised = advise(job, site, prices=prices, arrival=Arrival(jobs, jobs)).strategy
             costs = {

@@ -128,6 +128,8 @@ def main() -> None:
         rates = {"qtide": max(ours(place) for _ in range(2)), "HyperQueue": by_hyperqueue()}
         if shutil.which(PARALLEL.split()[0]):
             rates["GNU parallel"] = by_parallel()
+        else:
+            print("GNU parallel: not installed (apt-get install parallel)")
         for name, rate in rates.items():
             print(f"{name}: {rate:.0f} commands per second")
         best = max(rate for name, rate in rates.items() if name != "qtide")

@@ -310,10 +310,12 @@ def endured(
     pair: HostedPair | Alone, limit: float, faults: dict[str, int], let_fail: Callable[[str], None]
 ) -> list[Claim]:
     """Let each fault happen so often, in any order, while clients work, and check their answers."""
-    done, end, chance = dict.fromkeys(faults, 0), time.monotonic() + limit, random.Random(7)
+    done, end, chance = dict.fromkeys(faults, 0), time.monotonic() + limit, random.Random()
     load = Load(pair.client)
     while time.monotonic() < end and done != faults:
-        what = chance.choice([each for each in faults if done[each] < faults[each]])
+        (what,) = chance.choices(
+            [*faults], [number - done[each] for each, number in faults.items()]
+        )
         let_fail(what)
         done[what] += 1
         load.more(chance.randint(1, 10))

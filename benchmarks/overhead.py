@@ -1,15 +1,19 @@
-"""What qtide itself costs: a task, an agent, a journaled phase; and how fast virtual time runs.
+"""What qtide itself costs: a task, an agent, a journaled phase, a command that only reads.
 
-Peers in the same run: concurrent.futures.ProcessPoolExecutor, and simpy on the same model.
+And how fast virtual time runs. Peers in the same run: concurrent.futures.ProcessPoolExecutor, simpy
+on the same model, and Python's own start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -29,8 +33,11 @@ from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
 from qtide.programs.journal import Journal, JournalRecord
+from qtide.service.local_service import LocalService
 
 CALLS, STARTS, RECORDS = 200, 7, 200
+READING = (["list"], ["show", "last"], ["logs", "last"], ["queue"], ["devices"])
+SERVED = '[devices.dev]\nkind = "burst"\n'
 JOBS, CYCLES, CLASSICAL, QUANTUM = 100, 2000, 90.0, 1.0
 
 
@@ -131,6 +138,27 @@ def with_simpy() -> float:
     return timed(world.run, time.process_time)
 
 
+def commands(folder: Path) -> list[Claim]:
+    """Seconds of commands that only read, as their users wait for them."""
+    (folder / "service").mkdir()
+    with LocalService(folder / "service", SERVED) as service:
+        env = dict(os.environ) | {"QTIDE_RUNS": str(folder / "runs"), "QTIDE_URL": service.socket}
+        qtide = [sys.executable, "-m", "qtide"]
+        ran = [*qtide, "run", "synthetic", "published", "--cluster", "simulated"]
+        subprocess.run(ran, env=env, check=True, capture_output=True)
+
+        def seconds(words: Sequence[str]) -> float:
+            call = partial(subprocess.run, words, env=env, check=True, capture_output=True)
+            call()  # the first one compiles modules
+            return median(timed(call) for _ in range(STARTS))
+
+        found = {" ".join(words): seconds([*qtide, *words]) for words in READING}
+    print(f"\n{'Python alone, s':34}{seconds([sys.executable, '-c', '']):10.3f}")
+    for name, each in found.items():
+        print(f"{f'qtide {name}, s':34}{each:10.3f}")
+    return [at_most("the slowest command that only reads, s", max(found.values()), 0.3)]
+
+
 def show(what: str, ours: list[float], peers: list[float]) -> None:
     """A line of the table."""
     peer = f"{1e3 * median(peers):14.3f}" if peers else f"{'–':>14}"
@@ -169,7 +197,7 @@ def speed() -> list[Claim]:
 def main() -> None:
     """Measure everything."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        claims = costs(Path(folder))
+        claims = costs(Path(folder)) + commands(Path(folder))
     conclude("overhead", claims + speed())
 
 

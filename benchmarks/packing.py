@@ -3,7 +3,8 @@
 Peers in the same run: HyperQueue with its resource requests, Dask with its resources, and a process
 pool. Arguments: the number of tasks of the mixes, and which parts to run, as in `2000 mixes rates`.
 The mixes are tasks of 1 to 8 cores and 10 to 200 ms on two local nodes of 8 cores, also with GPUs;
-their bound is the area of all tasks, or the longest. On a box, a phase of 64 one-core tasks runs on
+their bound is the area of all tasks, or the longest. While tasks run on them, random processes of
+the nodes are killed. On a box, a phase of 64 one-core tasks runs on
 nodes of 8 cores, with and without needs; and a program with a CPU, a QPU and a GPU phase. Sizes
 that are chosen, `on(1, 8)`, and those that change while a task runs, are compared in virtual time
 with every fixed size.
@@ -14,11 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -28,6 +32,7 @@ from claims import Claim, at_least, at_most, conclude
 
 from qtide import box, classical, pretend, program, session, task
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
+from qtide.core.errors import NodeLost
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
@@ -40,6 +45,7 @@ NODES, CORES, GPUS = 2, 8, 4
 TINY = 4_000
 """Tasks of one millisecond."""
 MILLISECOND = 0.001
+KILLS = 50
 
 Shape = tuple[int, int, float]
 """Cores, GPUs and seconds of a task."""
@@ -65,31 +71,39 @@ def by_qtide(shapes: list[Shape]) -> float:
     """Seconds that a phase of these tasks takes; its agents are warm, as its peers' workers are."""
 
     async def measured(folder: Path) -> float:
-        world = RealWorld()
-        cluster = LocalCluster(world, NODES, LocalOptions(cores=CORES, gpus=GPUS))
-        ledger = Ledger("packing", world.now, folder / "ledger")
-        job = JobContext("packing", ledger, Values(folder / "values"))
-        pool = NodePool(world, cluster, job, NODES)
-        pool.join(await cluster.request(job, NODES))
+        async with two_nodes(folder) as pool:
 
-        async def run(tasks: list[Task[None]]) -> float:
-            phase = classical(*tasks)
-            phase.use()
-            began = time.perf_counter()
-            await pool.run(phase, "1")
-            return time.perf_counter() - began
+            async def run(tasks: list[Task[None]]) -> float:
+                phase = classical(*tasks)
+                phase.use()
+                began = time.perf_counter()
+                await pool.run(phase, "1")
+                return time.perf_counter() - began
 
-        sizes = sorted({(cores, gpus) for cores, gpus, _ in shapes}) * NODES
-        await run([task(time.sleep, 0.0).needs(*each) for each in sizes])
-        seconds = await run(
-            [task(time.sleep, seconds).needs(cores, gpus) for cores, gpus, seconds in shapes]
-        )
-        await pool.close()
-        await cluster.close()
-        return seconds
+            sizes = sorted({(cores, gpus) for cores, gpus, _ in shapes}) * NODES
+            await run([task(time.sleep, 0.0).needs(*each) for each in sizes])
+            return await run(
+                [task(time.sleep, seconds).needs(cores, gpus) for cores, gpus, seconds in shapes]
+            )
 
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(measured(Path(folder)))
+
+
+@asynccontextmanager
+async def two_nodes(folder: Path) -> AsyncIterator[NodePool]:
+    """A pool of the local nodes, granted together."""
+    world = RealWorld()
+    cluster = LocalCluster(world, NODES, LocalOptions(cores=CORES, gpus=GPUS))
+    ledger = Ledger("packing", world.now, folder / "ledger")
+    job = JobContext("packing", ledger, Values(folder / "values"))
+    pool = NodePool(world, cluster, job, NODES)
+    pool.join(await cluster.request(job, NODES))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+        await cluster.close()
 
 
 def by_dask(shapes: list[Shape]) -> float:
@@ -254,6 +268,69 @@ def chosen(name: str, solving: Any) -> list[Claim]:
     ]
 
 
+def squared(number: int, seconds: float) -> int:
+    """Work for a while."""
+    time.sleep(seconds)
+    return number * number
+
+
+def survival() -> list[Claim]:
+    """Random kills of supervisors, agents, nurseries and tasks' processes while tasks run."""
+    others = {*_below(os.getpid())}
+    with tempfile.TemporaryDirectory() as folder:
+        wrong, given_up, held = asyncio.run(_killed(Path(folder), others))
+    left = len({*_below(os.getpid())} - others)
+    print(f"\n{KILLS} kills: {given_up} tasks had lost their process four times, {held} nodes held")
+    return [
+        at_most(f"{KILLS} kills: wrong results", wrong, 0),
+        at_least(f"{KILLS} kills: nodes held after them", held, NODES),
+        at_most(f"{KILLS} kills: processes left", left, 0),
+    ]
+
+
+async def _killed(folder: Path, others: set[int]) -> tuple[int, int, int]:
+    """The numbers of wrong results, of tasks that were given up, and of nodes held in the end."""
+    chance, wrong, given_up, number = Random(), 0, 0, 0
+
+    async def one(pool: NodePool, n: int) -> int:
+        phase = classical(task(squared, n, chance.uniform(0, 0.1)).needs(chance.randint(1, CORES)))
+        phase.use()
+        (result,) = await pool.run(phase, str(n))
+        return int(result)
+
+    async def kill() -> None:
+        for _ in range(KILLS):
+            await asyncio.sleep(chance.uniform(0.05, 0.5))
+            if there := sorted({*_below(os.getpid())} - others):
+                with suppress(ProcessLookupError):
+                    os.kill(chance.choice(there), signal.SIGKILL)
+
+    async with two_nodes(folder) as pool:
+        killing = asyncio.create_task(kill())
+        while not killing.done():
+            numbers = range(number, number := number + 50)
+            found = await asyncio.gather(*(one(pool, n) for n in numbers), return_exceptions=True)
+            lost = [isinstance(each, NodeLost) for each in found]
+            given_up += sum(lost)
+            pairs = zip(found, numbers, lost, strict=True)
+            wrong += sum(each != n * n for each, n, gone in pairs if not gone)
+        await killing
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit and pool.size < NODES:
+            await asyncio.gather(*(one(pool, n) for n in range(50)), return_exceptions=True)
+        return wrong, given_up, pool.size
+
+
+def _below(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and those that they have, but for dead ones."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, file.read_text().split()):
+                if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    yield child
+                yield from _below(child)
+
+
 WIDE = """
 import time
 from qtide import classical, program, task
@@ -354,6 +431,8 @@ def main() -> None:
         claims += mixes(int(tasks))
     if not parts or "rates" in parts:
         claims += rates()
+    if not parts or "kills" in parts:
+        claims += survival()
     if not parts or "box" in parts:
         claims += on_a_box()
     if not parts or "sizes" in parts:

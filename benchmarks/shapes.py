@@ -10,13 +10,19 @@ import time
 from qtide import classical, program, quantum, task
 from qtide.backends.payloads.payload import Burst
 
+BLOCKS = 20
+COMPUTING = 0.02
+"""Share of the time. With a tenth, twelve tasks that begin together share two cores for a sixth."""
+
 
 def read(seconds: float) -> int:
-    """Wait as for a disk, and compute for a tenth of the time."""
-    time.sleep(0.9 * seconds)
-    until, found = time.process_time() + 0.1 * seconds, 0
-    while time.process_time() < until:
-        found += 1
+    """Wait as for a disk, block by block, and compute a little in between."""
+    found = 0
+    for _ in range(BLOCKS):
+        time.sleep((1 - COMPUTING) * seconds / BLOCKS)
+        until = time.process_time() + COMPUTING * seconds / BLOCKS
+        while time.process_time() < until:
+            found += 1
     return 0
 
 

@@ -176,7 +176,7 @@ def local(scale: float) -> list[Claim]:
     claims = []
     print(f"\n{'two jobs, local cluster':24}{'total s':>10}{'twin':>10}{'node-s':>10}{'twin':>10}")
     for name, spans in singles.items():
-        model = calibrate([spans]).site(3, keeps_agents=True)
+        model = calibrate([spans], keeps_agents=True).site(3)
         ledgers = played(model, name, [job_of(spans, 3)] * 2)
         total = max(span.end for found in ledgers for span in found if span.what == "run")
         held = sum(measure(found).nodes_held for found in ledgers)

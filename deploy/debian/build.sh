@@ -1,9 +1,8 @@
 #!/bin/sh
 # Build qtide's Debian package for this machine's release: deploy/debian/build.sh [OUTPUT FOLDER]
 #
-# The package brings its own Python environment in /opt/qtide, with the versions of constraints.txt, so
-# that the system's Python packages do not matter. It needs Python's venv module, dpkg-deb and a package
-# index.
+# The package brings its own Python environment in /opt/qtide. It needs dpkg-deb and what
+# deploy/environment.sh needs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)
@@ -16,24 +15,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 
-"$python" -m venv "$work/builder"
-sed -n '/^uv==/,/[^\\]$/p' "$source/constraints.txt" > "$work/uv.txt"
-"$work/builder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement "$work/uv.txt"
-uv=$work/builder/bin/uv
-"$uv" venv --quiet --relocatable --python "$python" "$root/opt/qtide"
-"$uv" pip install --quiet --python "$root/opt/qtide/bin/python" --constraint "$source/constraints.txt" \
-    --link-mode copy "qtide[serve,gate,oidc,postgresql] @ file://$source"
-
-install -D -m 644 "$source/docs/examples/qtide.service" "$root/usr/lib/systemd/system/qtide.service"
-install -D -m 644 "$source/docs/examples/qtide.socket" "$root/usr/lib/systemd/system/qtide.socket"
-install -D -m 644 "$here/../systemd/qtide.sysusers" "$root/usr/lib/sysusers.d/qtide.conf"
-install -D -m 644 "$here/../systemd/qtide.tmpfiles" "$root/usr/lib/tmpfiles.d/qtide.conf"
-install -D -m 640 "$source/docs/examples/serve.toml" "$root/etc/qtide/serve.toml"
-install -D -m 644 "$here/../prometheus/qtide.rules.yml" "$root/usr/share/qtide/qtide.rules.yml"
-install -D -m 644 "$here/../grafana/qtide.json" "$root/usr/share/qtide/qtide-grafana.json"
-install -D -m 755 "$here/../waldur/sacct" "$root/usr/share/qtide/waldur-sacct"
+"$here/../install.sh" "$root" "$python"
 doc=$root/usr/share/doc/qtide
-mkdir -p "$doc" "$root/usr/share/lintian/overrides" "$root/usr/bin" "$root/DEBIAN"
+mkdir -p "$doc" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 cat > "$doc/copyright" <<END
 Copyright 2026 the qtide project
 License: Apache-2.0, see /usr/share/common-licenses/Apache-2.0
@@ -55,7 +39,6 @@ for tag in dir-or-file-in-opt unstripped-binary-or-object script-not-executable 
     non-standard-file-perm non-standard-dir-perm maintainer-script-calls-systemctl; do
     echo "qtide: $tag *"
 done > "$root/usr/share/lintian/overrides/qtide"
-ln -s /opt/qtide/bin/qtide "$root/usr/bin/qtide"
 echo /etc/qtide/serve.toml > "$root/DEBIAN/conffiles"
 install -m 755 "$here/postinst" "$here/prerm" "$root/DEBIAN/"
 minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')

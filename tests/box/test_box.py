@@ -84,7 +84,9 @@ def test_two_boxes_live_side_by_side(empty: Path, conf: Path, tmp_path: Path) ->
 def test_up_twice_is_up_once(empty: Path) -> None:
     first, second = box.up(empty, nodes=1), box.up(empty, nodes=1)
     assert (first.plan, first.up) == (second.plan, second.up)
-    with pytest.raises(UsageError, match="another box is up"):
+    with pytest.raises(
+        UsageError, match="with other options; take it down: qtide box down --folder"
+    ):
         box.up(empty, nodes=2)
 
 

@@ -11,9 +11,17 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 
 
-def test_recording_needs_no_heavy_package() -> None:
-    names = "qtide.core.ledger, qtide.core.metrics"
-    script = f"import sys, {names}; print({{'matplotlib', 'rich', 'numpy'}} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("names", "heavy"),
+    [
+        ("qtide.core.ledger, qtide.core.metrics", {"matplotlib", "numpy", "rich"}),
+        # many nodes may start on one host
+        ("qtide.backends.clusters.nursery", {"asyncio", "numpy", "ssl"}),
+    ],
+    ids=["recording", "nodes"],
+)
+def test_these_need_no_heavy_package(names: str, heavy: set[str]) -> None:
+    script = f"import sys, {names}; print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert result.stdout == b"set()\n"
 

@@ -15,6 +15,7 @@ from qtide.core.resources import (
     nodes_filled,
     size_in_bytes,
 )
+from tests.interfaces.cli.inside import refused
 
 kinds = st.builds(
     NodeKind,
@@ -152,3 +153,18 @@ def test_parts_and_kinds_are_charged_in_proportion() -> None:
     assert gpu.part_rate(NodePart((0, 1), (3,))) == 4.0
     plain = NodeKind("plain", 2, 8)
     assert (plain.charge(plain), plain.divided(Needs(2)).charge(plain), plain.rate) == (1, 0.25, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("simulated:1000000000", "the number of nodes is from 1 to 100,000, not 1,000,000,000"),
+        ("local:100001", "the number of nodes is from 1 to 100,000, not 100,001"),
+        ("local --cores 0", "the number of cores of a node is from 1 to 10,000, not 0"),
+        ("simulated:2 --cores 0", "the number of cores of a node is from 1 to 10,000, not 0"),
+        ("local --gpus -1", "the number of GPUs of a node is from 0 to 10,000, not -1"),
+        ("simulated --kind a:2,cores=20000", "cores of a node is from 1 to 10,000, not 20,000"),
+    ],
+)
+def test_sizes_that_no_cluster_has_are_refused(words: str, sentence: str) -> None:
+    assert sentence in refused("run", "synthetic", "--cluster", *words.split())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -18,6 +22,7 @@ from tests.backends.slurm.fixtures import install
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus/qtide.rules.yml"
 PAGE = DEPLOY.parent / "docs/deployment.md"
+SCRIPTS = ["environment.sh", "install.sh", "debian/build.sh", "debian/postinst", "debian/prerm"]
 NAME = re.compile(r"\bqtide_[a-z_]+\b")
 
 
@@ -54,16 +59,36 @@ def test_prometheus_accepts_the_alerts_and_they_fire() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_recipe_names_the_dependencies_of_the_project() -> None:
+def test_the_recipe_makes_an_environment_with_what_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By its own functions, in place of Spack's; the environment itself takes a minute to make."""
+    called: list[tuple[str, ...]] = []
+
+    def executable(script: str) -> Callable[..., None]:
+        assert os.access(DEPLOY.parent / script, os.X_OK)
+        return lambda *words: called.append(words)
+
+    spack = ModuleType("spack.package")
+    for name in ("depends_on", "license", "variant", "version"):
+        setattr(spack, name, lambda *_, **__: None)
+    vars(spack).update(Executable=executable, Package=object)
+    monkeypatch.setitem(sys.modules, "spack", ModuleType("spack"))
+    monkeypatch.setitem(sys.modules, "spack.package", spack)
+    found = runpy.run_path(str(DEPLOY / "spack/packages/qtide/package.py"))
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
-    specs = {f"py-{name}@{version}:" for name, version in (each.split(">=") for each in wanted)}
-    tree = ast.parse((DEPLOY / "spack/qtide/package.py").read_text())
-    words = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
-    assert specs - words == set()
+    assert set(found["EXTRAS"]) <= set(project["optional-dependencies"])
+
+    class Spec(set[str]):
+        def __getitem__(self, name: str) -> SimpleNamespace:
+            return SimpleNamespace(command=SimpleNamespace(path=f"/spack/{name}"))
+
+    for asked, words in (({"+serve", "+gate"}, "gate,serve"), (set(), "")):
+        found["Qtide"]().install(Spec(asked), "/prefix")
+        assert called.pop() == ("/prefix", "/spack/python", words)
 
 
-@pytest.mark.parametrize("name", ["debian/build.sh", "debian/postinst", "debian/prerm"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_are_valid_shell(name: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-n", DEPLOY / name], capture_output=True, text=True, check=False

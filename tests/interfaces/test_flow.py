@@ -124,6 +124,17 @@ def test_help_shows_the_inputs_of_a_flow(flow: Path) -> None:
             "[[step.step]]\nname = 'b'\ncommand = ['b']",
             "needs a file, and one of at_least, at_most and is",
         ),
+        ("[[step]]\nname = 'a'\ncommand = 'ls -l'", "has to be a list of words, as ["),
+        ("[[step]]\nname = 'a'\ncommand = ['a']\nnodes = 0", "nodes of the step 'a' has to be"),
+        ("[[step]]\nname = 'a'\ncommand = ['a']\nwithin = 'soon'", "has to be a number of seconds"),
+        ("[[step]]\nname = 'a'\ncommand = ['a']\nwrites = '../b'", "within its folder, not '../b'"),
+        ("[[step]]\nname = 'a'\ncommand = ['a']\nneeds = {corse = 1}", "did you mean 'cores'?"),
+        ("[[step]]\nname = 'a'\ncommand = ['a']\nscatter = {x = 3}", "has to be a table of lists"),
+        ("[[step]]\nname = 'a'\nquantum = 'a.txt'", "has to be files that end with .qasm, .qpy"),
+        ("[[step]]\nname = 'a'\nquantum = 'a.qasm'\npatience = 0", "but no `otherwise`"),
+        ("result = 3\n[[step]]\nname = 'a'\ncommand = ['a']", "result has to be a file of a step"),
+        ("files = {a = 1}\n[[step]]\nname = 'a'\ncommand = ['a']", "[files] has to be a table"),
+        ("inputs = {class = 1}\n[[step]]\nname = 'a'\ncommand = ['a']", "'class' cannot be"),
         ("[inputs]\nfolder = 1\n[[step]]\nname = 'a'\ncommand = ['a']", "'folder' cannot be"),
         (2 * "[[step]]\nname = 'a'\ncommand = ['a']\n", "two steps have the name 'a'"),
     ],
@@ -138,6 +149,12 @@ def test_what_is_wrong_in_a_flow_is_said_before_it_runs(
     assert told in str(caught.value)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_payload_whose_file_is_an_input_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "flow.toml"
+    file.write_text("[files]\ncircuit = 'a.qasm'\n[[step]]\nname = 'a'\nquantum = '{circuit}'\n")
+    assert load(file).name == "flow"
 
 
 def test_the_published_clustering_is_a_flow(here: Path) -> None:

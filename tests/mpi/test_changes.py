@@ -47,8 +47,8 @@ def test_a_newcomer_that_does_not_come_to_the_others_is_told_where_they_wait(loc
     assert until(lambda: not local.processes(), 10), local.processes()
 
 
-def test_nodes_just_released_are_grown_onto_fifty_times(on_slurm: Stage, stage: SlurmStage) -> None:
-    assert on_slurm.run("cycle.py", "10", limit=180) == "done 50\n"
+def test_nodes_just_released_are_grown_onto_again(on_slurm: Stage, stage: SlurmStage) -> None:
+    assert on_slurm.run("cycle.py", "4", limit=180) == "done 20\n"
     assert until(lambda: stage.idle() == 3)
 
 
@@ -176,3 +176,23 @@ def test_nodes_of_a_launcher_count_as_held_until_the_program_ends(local: Stage) 
     busy = sorted(each.end for each in spans if each.what == "busy")
     assert len(held) == 3
     assert min(held) >= busy[1]
+
+
+def test_a_block_after_one_that_could_not_begin_is_refused(tmp_path: Path) -> None:
+    """It used to end the program without a word, as if it were a member that leaves."""
+    (tmp_path / "twice.py").write_text(
+        "from qtide.malleable import Job\n"
+        "for cluster in ('none', 'local'):\n"
+        "    try:\n"
+        "        with Job(most=2, cluster=cluster):\n"
+        "            print('began')\n"
+        "    except Exception as error:\n"
+        "        print(error)\n"
+    )
+    words = [sys.executable, "twice.py"]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    first, second = done.stdout.splitlines()
+    assert first.startswith("there is no cluster 'none'")
+    assert second.startswith("an earlier Job block of this program could not begin")

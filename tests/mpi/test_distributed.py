@@ -37,6 +37,14 @@ def test_python_objects_are_refused(dtype: Any) -> None:
         Distributed((3,), dtype)
 
 
+@pytest.mark.parametrize("shape", [5, (), (-1,), (2.5,), [3]])
+def test_a_shape_that_is_none_is_refused(shape: Any) -> None:
+    with pytest.raises(UsageError, match="is a tuple of whole numbers, as"):
+        Distributed(shape)
+    with pytest.raises(UsageError, match="is some rows, not 0"):
+        Distributed((3,), block=0)
+
+
 @given(LAYOUTS, SIZES, SIZES)
 def test_a_move_brings_every_row_to_its_new_owner(layout: BlockLayout, old: int, new: int) -> None:
     ranks = max(old, new)

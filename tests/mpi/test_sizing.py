@@ -1,7 +1,11 @@
 """Policies, each on a job that is nothing but its sizes."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import pytest
+
+from qtide.core.errors import UsageError
 from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue, Sizes
 
 
@@ -22,6 +26,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, 3, 2), (1, 2.5, 2.5), (1, "3", "3")])
+def test_sizes_that_are_none_are_refused(sizes: Any) -> None:
+    with pytest.raises(UsageError, match="a job needs whole numbers 1 <= least"):
+        Sizes(*sizes)
 
 
 def test_a_quantum_phase_keeps_the_least_and_a_classical_one_gets_the_preferred() -> None:

@@ -52,9 +52,10 @@ def test_words_become_values(words: list[str], args: list[Any], kwargs: dict[str
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["a", "x"], "threshold cannot be 'x': it should be a valid number"),
+        (["a", "x"], "threshold cannot be 'x': it should be a valid number$"),
         (["a", "--most"], "--most needs a value"),
-        (["a", "--colour", "red"], "neither qtide nor the program has an option --colour"),
+        (["a", "--colour", "red"], "has an option --colour; the program's own are: --points"),
+        (["a", "--mist", "4"], "an option --mist; did you mean --most\\? The program's own are"),
         (["a", "1", "2", "yes", "m", "one more"], "'one more' is one too many"),
         (["a", "--points", "b"], "--points is given twice"),
         (["a", "--fast=perhaps"], "fast cannot be 'perhaps': it should be a valid boolean"),

@@ -124,7 +124,7 @@ def test_what_cannot_be_started_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert "the interpreter in its first line" in failure(command(bare), tmp_path)
     plain.write_bytes(b"\x7fELF nothing")
     plain.chmod(0o755)
-    assert "Exec format error" in failure(command(plain), tmp_path)
+    assert "neither a program for it nor a script that begins" in failure(command(plain), tmp_path)
 
 
 def test_long_output_keeps_its_end_and_any_bytes_are_taken(
@@ -201,9 +201,10 @@ def test_open_mpi_is_recognised_and_gets_its_own_options(tmp_path: Path) -> None
     assert made.output.split()[:-1] == ["-n", "2", "--bind-to", "none", "--host", "localhost:2"]
 
 
-def test_a_lost_node_starts_an_mpi_program_again(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    run = commands_program.chain.run(str(marks), cluster="local:3", runs=tmp_path)
+@pytest.mark.parametrize("strategy", ["static", "elastic"])
+def test_a_lost_node_starts_an_mpi_program_again(tmp_path: Path, strategy: str) -> None:
+    marks, cluster = tmp_path / "marks", "local:3"
+    run = commands_program.chain.run(str(marks), cluster=cluster, strategy=strategy, runs=tmp_path)
     assert run.value == ["2 lines\n"] * 3 + ["3 of 3\n"]
     assert len(marks.read_text().splitlines()) == 2
 

@@ -140,7 +140,11 @@ def test_a_verdict_says_who_won_by_what_weighing_and_where_it_flips() -> None:
     assert said.startswith("1 job: workflow costs least if a second of a job counts as much")
     assert "150.0 s and 120.0 node-seconds per job; above 0.78, static would." in said
     even = _verdict(2, {"static": (100.0, 300.0), "elastic": (100.0, 50.0)})
-    assert even.startswith("2 jobs: elastic") and even.endswith("at every other weight.")
+    assert even.startswith("2 jobs: elastic") and even.endswith("so it does at every other weight.")
+    near = _verdict(1, {"static": (100.0, 9999.0), "elastic": (100.1, 50.0)})
+    assert near.endswith("so it does at every other weight.")
+    equal = _verdict(1, {"static": (9.0, 9.0), "workflow": (9.0, 3.0), "elastic": (9.0, 3.0)})
+    assert equal.startswith("1 job: workflow and elastic cost least if") and "so they do" in equal
 
 
 def test_a_comparison_of_two_strategies_ends_with_a_verdict(tmp_path: Path) -> None:

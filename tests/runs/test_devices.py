@@ -19,7 +19,7 @@ from qtide.backends.client.target import Target
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import UsageError
 from qtide.runs.comparison import compare
-from qtide.runs.driver import play
+from qtide.runs.driver import play, remedy
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.service.local_service import LocalService
@@ -185,6 +185,7 @@ def test_what_a_device_does_not_take_is_refused_before_anything_is_queued(
     run = RunFolder.create(tmp_path, "run", spec)
     outcome = play(run, lambda *_: None)
     assert isinstance(outcome.error, PayloadRefused) and sentence in str(outcome.error)
+    assert "for another one, start a new run" in remedy(outcome.error)
     assert not [span for span in run.intervals() if span.lane.startswith("qpu")]
 
 

@@ -83,6 +83,8 @@ def test_options_are_checked_in_the_words_of_the_commands(here: Path) -> None:
         doubled.run([], nodes=9)
     with pytest.raises(UsageError, match="qtide has no option 'colour' here"):
         doubled.run([], cluster="local", colour="red")
+    with pytest.raises(UsageError, match="'nods' here; did you mean 'nodes'\\? There are"):
+        doubled.run([], cluster="local", nods=2)
     with pytest.raises(UsageError, match="the arguments do not fit the program"):
         doubled.run(cluster="simulated")
     with pytest.raises(UsageError, match="have to be kept with its run"):

@@ -16,8 +16,7 @@ from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.service.audit import AuditTrail
 from qtide.service.local_service import LocalService
-from tests.interfaces.cli.inside import refused
-from tests.interfaces.cli.test_service import qtide
+from tests.interfaces.cli.inside import printed, refused
 from tests.service.serving import BURSTS, Serve
 from tests.service.test_reload import reloaded
 
@@ -30,14 +29,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 
 
 def audited(service: LocalService, *words: str) -> list[dict[str, Any]]:
-    done = qtide("audit", "--state", str(service.state), "--json", *words)
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(
+        printed("audit", "--state", service.state, "--json", *words)
+    )
     return found
 
 
 def test_tokens_drains_cancels_and_limits_are_recorded(service: LocalService) -> None:
-    made = qtide("token", "new", "eve", "--state", str(service.state)).stdout.strip()
+    made = printed("token", "new", "eve", "--state", service.state).strip()
     eve, operator = service.client("eve"), service.operator()
     operator.call("POST", "/v1/devices/dev/drain", form={"reason": "cooling"})
     task = eve.submit(Burst(0.0), "dev")
@@ -68,11 +67,10 @@ def test_tokens_drains_cancels_and_limits_are_recorded(service: LocalService) ->
     trail = service.state / "audit/audit.jsonl"
     assert stat.S_IMODE(trail.stat().st_mode) == 0o600
     assert made.startswith("qtide_") and made not in trail.read_text()
-    revoked = qtide("token", "revoke", found[0]["token"], "--state", str(service.state))
-    assert revoked.returncode == 0, revoked.stderr
+    printed("token", "revoke", found[0]["token"], "--state", service.state)
     assert [each["event"] for each in audited(service, "--event", "revoked")] == ["token revoked"]
     assert len(audited(service, "--actor", "eve")) == 2
-    table = qtide("audit", "--state", str(service.state), "--event", "drained").stdout
+    table = printed("audit", "--state", service.state, "--event", "drained")
     assert "cooling" in table and "device dev" in table
 
 

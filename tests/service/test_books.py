@@ -27,14 +27,15 @@ from qtide.service.store import connect
 from tests.service.serving import BURSTS, Serve, wait_until
 
 DIARY = """
-import os
+import os, time
 from qtide.backends.devices.device import OccupationLog
 
 begin = OccupationLog.__init__
 
 def begin_and_link(self, file):
     begin(self, file)
-    os.link(file, os.path.join(os.path.dirname(__file__), f"diary-{os.getpid()}"))
+    name = f"diary-{os.getpid()}-{time.monotonic_ns()}"  # numbers of processes come again
+    os.link(file, os.path.join(os.path.dirname(__file__), name))
 
 OccupationLog.__init__ = begin_and_link
 """

@@ -7,6 +7,7 @@ import signal
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from qiskit import QuantumCircuit
 from qtide.backends.client.client import Client
 from qtide.backends.devices.device import divided
 from qtide.backends.devices.grid import GridDevice, grid, segments
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.formats.pubs import ObservableArray, Pub, Pubs
+from qtide.backends.payloads.payload import Burst, PayloadRefused
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.task import Caller
 from tests.service.serving import Serve, wait_until
@@ -170,6 +172,25 @@ def test_a_circuit_is_moved_to_its_region_with_its_bits_and_branches() -> None:
     first, second = device.beside([[far], [triangle]])
     assert first.solve([far], 50, 1)[0].counts() == {"111": 50}
     assert second.solve([triangle], 50, 1)[0].counts() == {"100": 50}
+
+
+def estimated(observable: str, mitigated: bool = False) -> Pubs:
+    circuit = QuantumCircuit(20)
+    circuit.x(0)
+    observables = ObservableArray((), ({observable: 1.0},))
+    return Pubs((Pub(circuit, np.zeros(0), 1.0, observables),), mitigated)
+
+
+def test_observables_count_for_what_the_emulator_can_hold() -> None:
+    """Otherwise it fails for want of memory, and the device pauses for everybody."""
+    device, narrow = grid(), "I" * 17 + "ZZZ"
+    for mitigated in (False, True):
+        payload = estimated(narrow, mitigated)
+        device.check(payload)
+        assert device.solve(payload, 400, 1)[0].evs == pytest.approx(-1.0, abs=0.25)
+        assert device.solve(estimated("I" * 20, mitigated), 9, 1)[0].evs == 1.0
+        with pytest.raises(PayloadRefused, match="up to 10 of its qubits, not 20"):
+            device.check(estimated("Z" * 20, mitigated))
 
 
 DEVICES = """

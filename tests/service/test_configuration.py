@@ -154,5 +154,5 @@ def test_every_fault_is_named_also_those_behind_others(tmp_path: Path) -> None:
     found, mistakes = examined(file)
     assert found is None
     said = "\n".join(mistakes)
-    for part in ("retention", "quotas.user.tasks", "luck", "needs TLS", "slot"):
+    for part in ("retention", "quotas.user.tasks", "luck", "needs TLS", "did you mean slots?"):
         assert part in said, mistakes

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -217,6 +219,8 @@ def test_a_batch_is_found_again_by_its_name(service: LocalService) -> None:
     again = client.batch("scan", "dev")
     assert again.partial() == {n: f"answer {n}" for n in range(3)}
     assert again.tasks[1].id == batch.tasks[1].id != first
+    client.batch("scan/1", "dev").add(Burst(0.01))
+    assert len(client.batch("scan/1", "dev")) == 1, "a retry is no task of another batch"
     running = client.submit(Burst(5.0), "dev")
     with pytest.raises(ServiceFailed, match="only one that ended"):
         client.retry(running.id)
@@ -249,6 +253,12 @@ def test_a_closed_loop_on_a_real_service(serving: Serve, monkeypatch: pytest.Mon
     assert session.response["qpu_seconds"] < held
     with pytest.raises(ServiceFailed, match="no open session"):
         session.submit(Burst(0.01))
+    with other.session("dev", 30.0, idle=20.0), monkeypatch.context() as patch:
+        waiting = client.session("dev", 30.0, idle=20.0)
+        patch.setattr(time, "sleep", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt), waiting:
+            pytest.fail("it cannot have begun")
+    assert waiting.refresh().state == "cancelled"
     monkeypatch.setenv("QTIDE_URL", service.url)
     monkeypatch.setenv("QTIDE_TOKEN", service.token("ada"))
     command = [sys.executable, "-m", "qtide", "session", "dev", "--seconds", "20", "--idle", "10"]

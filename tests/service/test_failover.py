@@ -168,9 +168,12 @@ def test_a_standby_takes_over_however_often_a_leader_is_killed(pair: Pair) -> No
 def test_a_leader_that_is_told_to_end_hands_over_without_a_refusal(pair: Pair) -> None:
     load = Load(pair.client)
     load.more(10)
-    assert pair.services[0].stop() == 0
+    first, second = pair.services
+    shown = urllib3.request("GET", f"{second.url}/", redirect=False)  # as a browser asks
+    assert (shown.status, shown.headers["Location"]) == (307, f"{first.url}/")
+    assert first.stop() == 0
     load.more(10)
-    assert pair.leader() is pair.services[1]
+    assert pair.leader() is second
     check(pair, load)
 
 

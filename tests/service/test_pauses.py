@@ -17,6 +17,7 @@ from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.backends.payloads.formats.pubs import Pub, Pubs
 from qtide.backends.payloads.payload import Burst
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.policies.policy import AGEING
 from qtide.service.task import Caller
 from tests.service.serving import Serve, wait_until
 from tests.service.simulation import Site
@@ -95,6 +96,46 @@ def test_promised_tasks_delay_a_long_one_by_no_more_than_their_share(
     overtook = sum(row["used"] for row in others if row["ended"] < long["ended"])
     assert long["ended"] - long["submitted"] == pytest.approx(20.0 + overtook, abs=0.1)
     assert overtook <= 0.5 * (long["ended"] - long["submitted"]) + 2.0
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(("fifo", "priority")),
+    st.lists(
+        st.tuples(
+            st.sampled_from((0.05, 0.2, 1.0, 5.0)),
+            st.sampled_from((0.05, 1.0, 4.0, 20.0)),
+            st.integers(0, 2),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+)
+def test_nobody_waits_for_more_than_the_policy_puts_first_and_one_chunk(
+    policy: str, arrivals: list[tuple[float, float, int]]
+) -> None:
+    """However often a task gives way: it ends when those before it and itself have had their time.
+
+    Of others, it waits for what is left of one chunk each time that it could have begun.
+    """
+    at, tasks = 0.0, []
+    for number, (gap, seconds, priority) in enumerate(arrivals):
+        at += gap
+        tasks.append((at, Caller(f"user {number % 5}"), seconds, {"priority": priority}))
+    site = played({"policy": policy}, *tasks)
+    rows = sorted(site.rows(), key=lambda row: row["submitted"])
+    aged = AGEING if policy == "priority" else 0.0
+
+    def place(row: Any) -> tuple[float, float, str]:
+        return row["submitted"] - aged * row["priority"], row["submitted"], row["id"]
+
+    for mine in rows:
+        first = [row for row in rows if place(row) <= place(mine)]
+        pauses = 1 + len([row for row in first if row["submitted"] > mine["submitted"]])
+        bound = sum(row["used"] for row in first) + pauses * (CHUNK + 0.05)
+        if policy == "fifo":  # nobody gives way: who came first goes first
+            bound = sum(row["used"] for row in first) + 0.01 * len(first)
+        assert mine["ended"] - mine["submitted"] <= bound
 
 
 def joined(device: Device, payload: object, seed: int) -> object:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
 from qtide.backends.client.client import Client, ServiceFailed
-from qtide.backends.devices.gate import gate
+from qtide.backends.devices.gate import gate, noisy_star
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.allocations import Allocation, AllocationPeriod
@@ -130,6 +130,41 @@ def test_what_ran_on_a_device_that_died_ends_on_another_and_nothing_else_moves()
     fleet.world.run(main(), until=1e5)
 
 
+def test_a_task_that_is_tried_again_goes_to_any_device_of_its_class() -> None:
+    async def body(fleet: Fleet) -> None:
+        first = await fleet.submit(1.0)
+        await fleet.world.sleep(5.0)
+        await fleet.service.operations.drain(OPERATOR, first.device, "cooling")
+        again = await fleet.service.retry(ADA, first.id)
+        fleet.tasks.append(again)
+        assert again.device != first.device
+        await fleet.service.operations.resume(OPERATOR, first.device)
+
+    on_two(body)
+
+
+def test_those_that_cannot_move_keep_nobody_else_from_moving() -> None:
+    """However many of them came first: here, tasks whose quota is used up until tomorrow."""
+
+    async def body(fleet: Fleet) -> None:
+        quotas = Quotas(user=Quota(qpu_seconds=10.0))
+        fleet.service.reconfigure(fleet.service.configuration.model_copy(update={"quotas": quotas}))
+        held = [await fleet.submit(9.0, caller=Caller("eve")) for _ in range(AT_ONCE + 2)]
+        for name in fleet.devices:
+            await fleet.submit(9.0, name, caller=Caller(name))
+        waits = await fleet.submit(1.0)
+        there = waits.device
+        await fleet.service.operations.drain(OPERATOR, there, "cooling")
+        await fleet.world.sleep(2.0)
+        assert waits.device != there
+        for task in held:
+            await fleet.service.cancel(task.caller, task.id)
+        await fleet.service.operations.resume(OPERATOR, there)
+
+    fleet = on_two(body, done=False)
+    assert fleet.tasks[-1].state == "done"
+
+
 def test_a_promise_is_made_by_the_first_device_that_can() -> None:
     fleet = Fleet(2)
 
@@ -147,8 +182,8 @@ def test_a_promise_is_made_by_the_first_device_that_can() -> None:
     fleet.check()
 
 
-def on_two(body: Any) -> Fleet:
-    """Two devices on which something was done, and everything has ended."""
+def on_two(body: Any, *, done: bool = True) -> Fleet:
+    """Two devices on which something was done, and everything has ended, if `done` with answers."""
     fleet = Fleet(2)
 
     async def main() -> None:
@@ -157,7 +192,8 @@ def on_two(body: Any) -> Fleet:
         await fleet.settle()
 
     fleet.world.run(main(), until=1e6)
-    fleet.check()
+    if done:
+        fleet.check()
     return fleet
 
 
@@ -344,6 +380,16 @@ def test_the_expected_fidelity_falls_with_gates_and_noise() -> None:
     assert gate(qubits=3).fidelity(ladder(3, 10)) == 1.0
 
 
+def test_the_expected_fidelity_of_a_branch_is_that_of_its_qubits() -> None:
+    plain, branching = QuantumCircuit(5, 1), QuantumCircuit(5, 1)
+    plain.cz(2, 3)
+    with branching.if_test((0, 1)):
+        branching.cz(2, 3)
+    found = noisy_star().fidelity([branching])
+    assert found == noisy_star().fidelity([plain])
+    assert found is not None and found < 1.0
+
+
 NOISES = """
 [devices.good]
 kind = "gate"
@@ -377,6 +423,8 @@ def test_circuits_are_routed_by_fidelity_and_queue_on_a_real_service(serving: Se
     assert "no other would do" in deep.why()[0]
     with pytest.raises(ServiceFailed, match="no device of any:gate should reach"):
         client.submit(ladder(4, 8), "any:gate", min_fidelity=0.99)
+    with pytest.raises(ServiceFailed, match="bad should not reach a fidelity"):
+        client.submit(ladder(4, 8), "bad", min_fidelity=0.99)
     with pytest.raises(ServiceFailed, match="no device in the class"):
         client.submit(shallow, "any:thing")
     found = client.estimate(shallow, "any:gate", shots=10)

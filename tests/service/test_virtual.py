@@ -204,16 +204,29 @@ def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_t
 
 @given(
     st.integers(0, 2**32),
-    st.sampled_from(POLICIES.names()),
+    st.fixed_dictionaries(
+        {
+            "policy": st.sampled_from(POLICIES.names()),
+            "chunk": st.sampled_from((None, 0.3)),
+            "at_once": st.sampled_from((1, 3)),
+            "sessions": st.sampled_from((None, {"longest": 40.0, "idle": 8.0})),
+        }
+    ),
     st.lists(st.tuples(delays, harmless), min_size=1, max_size=40),
 )
-def test_without_faults_every_task_is_answered_and_every_waiter_is_told(
-    seed: int, policy: str, steps: list[tuple[float, Step]]
+def test_without_faults_every_task_is_answered_in_time_and_every_waiter_is_told(
+    seed: int, setup: dict[str, Any], steps: list[tuple[float, Step]]
 ) -> None:
-    site = play(Site(VirtualWorld(seed), {"policy": policy}, seed=seed), steps)
+    """Promises hold beside sessions, tasks that give way and tasks that run at once."""
+    site = play(Site(VirtualWorld(seed), setup, seed=seed), steps)
     assert {row["state"] for row in site.rows()} <= {"done", "cancelled"}
-    assert len(site.heard) == len(site.accepted)
+    assert len(site.heard) == len(site.accepted) - len(
+        [row for row in site.rows() if row["idle"] is not None]
+    )
     assert {row["attempts"] for row in site.rows()} <= {0, 1}
+    for row in site.rows():
+        if row["max_wait"] is not None and row["started"] is not None:
+            assert row["started"] <= row["submitted"] + row["max_wait"] + 1e-6
 
 
 @given(

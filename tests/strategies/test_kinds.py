@@ -4,11 +4,13 @@ What must always hold, on one kind and on two, is in `test_properties.py` and `t
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from qtide.core.errors import NotEnoughNodes
+from qtide.core.resources import Needs, NodeKind, Room
 from qtide.interfaces.report.table import TableRow, headings
 from qtide.runs.folder import RunFolder
 from tests.strategies.random_program import planned
@@ -67,6 +69,29 @@ def test_impossible_needs_of_all_tasks_are_refused_before_anything_is_held(tmp_p
             name="refused",
         ).run("[]")
     assert {each.what for each in RunFolder(tmp_path / "refused").intervals()} == {"run"}
+
+
+def test_tasks_that_all_need_another_part_are_packed_in_few_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in as many as there are pairs of them."""
+    steps = Counter[str]()
+    share, fits = NodeKind.share, Room.fits
+
+    def counted_share(kind: NodeKind, needs: Needs) -> float:
+        steps["share"] += 1
+        return share(kind, needs)
+
+    def counted_fits(room: Room, needs: Needs) -> bool:
+        steps["fits"] += 1
+        return fits(room, needs)
+
+    monkeypatch.setattr(NodeKind, "share", counted_share)
+    monkeypatch.setattr(Room, "fits", counted_fits)
+    tasks = [[1.0, 1, 0, memory] for memory in range(1, 601)]
+    kind = ["cpu:2,cores=8,memory=4000GB"]
+    planned.using(cluster="simulated", kind=kind, runs=tmp_path).run(json.dumps([["p", tasks]]))
+    assert steps.total() < 20 * len(tasks)
 
 
 def test_what_the_site_charges_is_in_the_metrics_and_the_table(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_killed_driver_resumes_where_its_journal_ends(
 
 
 def _resume(root: Path, run: RunFolder, case: Case, torn: int) -> tuple[Outcome, set[str]]:
-    copy = RunFolder(root / f"{run.name}-copy")
+    copy = RunFolder(root / "copies" / run.name / run.name)  # nothing to learn from beside it
     shutil.copytree(run.path, copy.path)
     if copy.journal.exists():
         data = copy.journal.read_bytes()

@@ -335,14 +335,33 @@ def test_static_gets_a_node_back_that_was_lost_and_recovers(tmp_path: Path) -> N
     assert check(bench.intervals(), 2, 1) == []
 
 
-def test_static_asks_again_for_a_node_whose_agent_did_not_start(tmp_path: Path) -> None:
-    """Three times in a row; in the next phase it does."""
-    losses = [Loss(5.0, "n2", 1.0)]
+@pytest.mark.parametrize("name", ["static", "split"])
+def test_nodes_that_were_lost_and_not_replaced_are_asked_for_in_the_next_phase(
+    tmp_path: Path, name: str
+) -> None:
+    """Their agents did not start three times in a row, and the phase had no use for them."""
+    losses = [Loss(10.0, "n2", 1.0)]
     bench = Bench(tmp_path, nodes=2, losses=losses, unusable=lambda number: number in (3, 4, 5))
 
     async def rounds() -> None:
-        for _ in range(4):
+        await classical(task(work, 20.0), task(work, 5.0))
+        for _ in range(3):
             await classical(task(work, 10.0), task(work, 10.0))
 
-    bench.run(play(bench.assignment("job", 2), "static", rounds()))
+    bench.run(play(bench.assignment("job", 2), name, rounds()))
     assert bench.world.now() == pytest.approx(20.0 + 3 * 10.0, abs=1.0)
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_a_phase_asks_again_for_a_node_whose_agent_does_not_start(
+    tmp_path: Path, name: str
+) -> None:
+    """It lasts long enough; without that, one node of two would do all the rest of it."""
+    losses = [Loss(5.0, "n2", 1.0)]
+    bench = Bench(tmp_path, nodes=2, losses=losses, unusable=lambda number: 3 <= number <= 8)
+
+    async def one() -> None:
+        await classical(*(task(work, 10.0) for _ in range(40)))
+
+    bench.run(play(bench.assignment("job", 2), name, one()))
+    assert bench.world.now() < 200.0 + 10.0 + 15.0

@@ -128,6 +128,15 @@ def test_what_a_task_imports_belongs_to_the_first_start_of_its_node() -> None:
     assert found.parameters["cold"].value == 1.75
 
 
+def test_what_idles_beside_a_longer_task_is_no_release() -> None:
+    """Nodes of one request are given back when the longest of their tasks has ended."""
+    job = HybridJob((HybridStep((60.0, 2.0, 2.0)), HybridStep(quantum=30.0)) * 2, nodes=3)
+    (spans,) = played(SITE, StrategySetup("workflow"), [job])
+    release = calibrate([spans]).parameters["release"]
+    assert release.value == pytest.approx(SITE.delays.release)
+    assert not release.doubt
+
+
 def test_a_calibration_is_a_site_file() -> None:
     (spans,) = played(SITE, StrategySetup("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)
@@ -167,7 +176,10 @@ def test_tasks_beside_a_payload_stay_beside_it() -> None:
     assert job.shortest == 105 and job.quantum == 100 and job.classical == 85
     (spans,) = played(SiteModel(nodes=2), StrategySetup("workflow"), [job])
     assert measure(spans).total == pytest.approx(105)
-    assert job_of(spans, 2).steps == job.steps
+    found = job_of(spans, 2).steps
+    assert [(step.tasks, step.quantum) for step in found] == [
+        (step.tasks, step.quantum) for step in job.steps
+    ]
 
 
 def test_a_wait_is_a_queue_in_which_patience_runs_out(tmp_path: Path) -> None:

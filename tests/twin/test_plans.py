@@ -58,6 +58,21 @@ def test_a_percentile_of_the_wait_may_be_the_limit() -> None:
     assert row["usual"]["mean"] <= 20
 
 
+def test_a_plan_knows_needs_and_kinds_and_what_is_charged(here: Path) -> None:
+    """Eight one-core tasks fill one CPU node for 10 s, and the single one a GPU node for 20 s."""
+    kinds = "kinds = ['cpu:4,cores=8', 'gpu:2,cores=8,gpus=4']"
+    (here / "site.toml").write_text(f"{kinds}\nbilling = {{ node = 0, core = 1, gpu = 10 }}")
+    tasks = ("--tasks", ",".join(["10"] * 8), "--alone", 20, "--quantum", 30, "--rounds", 1)
+    words = ("plan", "strategy", "--site", "site.toml", "--strategy", "workflow", *tasks)
+    needs = ("--needs", "cores=1", "--alone-needs", "gpus=1,kind=gpu")
+    assert "billing-s" in printed(*words, *needs)
+    (found,) = json.loads(printed(*words, *needs, "--json"))["expected"]
+    assert found["node_seconds"]["expected"] == pytest.approx(10 * 8 + 20 * (8 + 4 * 10))
+    assert "--needs: there is no kind 'tpu'; there are: cpu, gpu" in refused(
+        *words, "--needs", "kind=tpu"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

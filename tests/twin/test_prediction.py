@@ -13,10 +13,11 @@ import pytest
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
+from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibration import calibrate
-from qtide.twin.prediction import PredictionCase, predict
-from qtide.twin.simulation import HybridJob, HybridStep, StrategySetup
+from qtide.twin.calibration import calibrate, kept_agents
+from qtide.twin.prediction import PredictionCase, expected_ledgers, predict
+from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup, lessons
 from tests.interfaces.cli.inside import printed, refused
 from tests.twin.sites import played, wide
 
@@ -36,6 +37,22 @@ def test_another_strategy_and_number_of_jobs_is_predicted(strategy: str, jobs: i
     assert found.wall.expected == pytest.approx(total, rel=0.02)
     assert found.node_seconds.expected == pytest.approx(held, rel=0.02)
     assert found.wall.low <= found.wall.expected <= found.wall.high
+
+
+def test_jobs_that_know_their_program_ask_for_fewer_nodes() -> None:
+    """A second run knows that three tasks are short, and that another function's are long."""
+    steps = (
+        HybridStep((60.0, 2.0, 2.0, 2.0), names=("read",) * 4),
+        HybridStep(quantum=30.0),
+        HybridStep((40.0,) * 4, names=("score",) * 4),
+    )
+    known = [played(SITE, StrategySetup("workflow"), [HybridJob(steps, nodes=4)])[0]]
+    first, later = (
+        predict(known, PredictionCase("elastic", 1, 4, 4, taught=taught), draws=1)
+        for taught in (False, True)
+    )
+    assert later.wall.expected == pytest.approx(first.wall.expected - 3.7, abs=0.5)
+    assert later.node_seconds.expected < first.node_seconds.expected - 5
 
 
 def test_runs_that_differ_widen_the_interval() -> None:
@@ -63,6 +80,43 @@ SHAPES = (
     (HybridStep((20.0, 10.0)), HybridStep((1.0,)), HybridStep(quantum=60.0)) * 2,
     (HybridStep(quantum=8.0), HybridStep((6.0, 6.0, 3.0)), HybridStep((12.0,))) * 4,
 )
+
+
+def test_without_noise_another_case_is_what_the_twin_says() -> None:
+    """What two runs show is enough: only decisions on a knife's edge fall otherwise."""
+    warm = SiteModel(keeps_agents=True, delays=Delays(grant=0.005, start=0.05, release=0.01))
+    slow = SiteModel(delays=Delays(grant=0.6, start=0.7, release=0.1, start_beside=0.15))
+    off = []
+    for number in range(60):
+        random = Random(number)
+        steps = tuple(
+            replace(step, names=("read",) * len(step.tasks)) for step in random.choice(SHAPES)
+        )
+        site = replace(random.choice((warm, slow)), nodes=12)
+        learn = (PredictionCase("static", 1, 2), PredictionCase("workflow", 1, 3))
+        known = [exactly(each, steps, site)[0] for each in learn]
+        name, jobs, nodes = random.choice(strategy_names()), random.choice((1, 2)), 4
+        keeps = site.keeps_agents
+        case = PredictionCase(name, jobs, nodes, 12, jobs, taught=True, keeps_agents=keeps)
+        found = [span for spans in expected_ledgers(known, case) for span in spans]
+        real = [span for spans in exactly(case, steps, site) for span in spans]
+        pairs = [(measure(spans).total, measure(spans).nodes_held) for spans in (found, real)]
+        if pairs[0] != pytest.approx(pairs[1], rel=0.015):
+            off.append((number, case, pairs))
+    assert len(off) <= 1, off
+
+
+def exactly(
+    case: PredictionCase, steps: tuple[HybridStep, ...], site: SiteModel
+) -> list[list[Interval]]:
+    """The ledgers of jobs that know their program, where nothing varies."""
+    ledgers: list[list[Interval]] = []
+    job = HybridJob(steps, nodes=case.nodes)
+    setup = StrategySetup(case.strategy, case.vqpus)
+    teach = lessons(job, site)
+    simulation = Simulation(site, setup, lambda _, spans: ledgers.append(spans), teach=teach)
+    simulation.run([job] * case.jobs)
+    return ledgers
 
 
 def noisy(case: PredictionCase, steps: tuple[HybridStep, ...], random: Random) -> list[Interval]:
@@ -108,6 +162,18 @@ def test_a_worthless_fit_is_named_with_the_run_that_mends_it() -> None:
     assert "a single job under workflow" in static.advice()
     workflow = played(SITE, StrategySetup("workflow"), [wide()])[0]
     assert not calibrate([workflow, workflow]).advice()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "kept"),
+    [("local:2", {}, True), ("local", {"cold": True}, False), ("slurm", {}, None)],
+)
+def test_clusters_say_whether_agents_outlive_a_grant(
+    cluster: str, options: dict[str, Any], kept: bool | None
+) -> None:
+    assert kept_agents(Spec("mine.py", cluster=cluster, options=options)) is kept
+    spans = played(SITE, StrategySetup("static"), [wide()])[0]
+    assert calibrate([spans], keeps_agents=kept).keeps_agents is bool(kept)
 
 
 def test_the_command_predicts_without_calling_a_task(here: Path) -> None:

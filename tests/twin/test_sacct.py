@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.models.trace import read_swf
+from qtide.twin.sacct import COMMAND
 from tests.interfaces.cli.inside import called, printed, refused
 
 HEADER = "JobID|JobName|User|Partition|Submit|Start|End|NNodes|Timelimit|ReqTRES"
@@ -38,6 +39,14 @@ def test_jobs_that_ran_become_a_trace_with_hybrid_ones_marked(sacct: Path) -> No
     assert trace.limit.tolist() == [60, 26 * 3600, 1800]
     assert trace.nodes.tolist() == [1, 4, 2]
     assert trace.hybrid is not None and trace.hybrid.tolist() == [False, False, True]
+
+
+def test_a_job_may_have_a_name_with_the_separator(here: Path) -> None:
+    header = COMMAND.rpartition(" ")[2].replace(",", "|")
+    times = "2026-01-05T08:00:00|2026-01-05T08:10:00|2026-01-05T09:10:00"
+    (here / "jobs.txt").write_text(f"{header}\n1|ada|cpu|{times}|4|1-02:00:00|node=4|a|qtide-b\n")
+    told = json.loads(printed("twin", "import", "jobs.txt", "--json"))
+    assert (told["jobs"], told["hybrids"], told["left_out"]) == (1, 1, {})
 
 
 def test_the_site_file_that_it_proposes_can_be_simulated(sacct: Path) -> None:

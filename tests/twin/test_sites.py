@@ -134,6 +134,20 @@ def test_a_phase_takes_what_its_table_says_for_the_nodes_of_the_job(
         assert measure(spans).total == seconds
 
 
+def test_a_phase_with_a_table_may_change_its_nodes_while_it_runs() -> None:
+    table = {1: 100.0, 2: 60.0, 4: 40.0}
+    mix = Mix(jobs=1, nodes=4, table=table, malleable=True, rounds=1, quantum=0, alone=0)
+    (job,) = HybridWorkload.of(SiteModel(nodes=4, hybrid=mix), 0).hybrids()
+    job = replace(job, submit=0.0)
+    (spans,) = played(SiteModel(nodes=4), StrategySetup("static"), [job])
+    assert 40 < measure(spans).total < 50  # its first step is on one node
+    for spans in played(SiteModel(nodes=4), StrategySetup("elastic"), [job, job]):
+        busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
+        sizes = [sum(each.start <= at < each.end for each in busy) for at in (1, 20)]
+        assert sizes == [1, 2]
+        assert measure(spans).total < 75
+
+
 def test_a_site_sets_options_of_its_strategies() -> None:
     # of two nodes one is taken: a malleable job waits for it, but not for longer than that
     taken = HybridJob((HybridStep((500.0,)),), nodes=1)

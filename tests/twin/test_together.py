@@ -19,7 +19,8 @@ def test_tasks_beside_a_payload_are_one_step() -> None:
         Interval("j", "busy", "node/n1", 100, 110, "score"),
     ]
     job = job_of(spans, 1)
-    assert job.steps == (HybridStep((80.0,), 100.0), HybridStep((10.0,)))
+    first = HybridStep((80.0,), 100.0, names=("work",))
+    assert job.steps == (first, HybridStep((10.0,), names=("score",)))
     assert (job.shortest, job.quantum) == (110.0, 100.0)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 from qtide.backends.clusters.slurm.commands import clients
 from qtide.box.daemons import daemons, end, give_tokens, node_states, offspring, prepare, start
@@ -161,7 +162,10 @@ def _standing(layout: BoxLayout, plan: BoxPlan) -> Status | None:
     if not there.up:
         return None
     if not there.plan.same_as(plan):
-        raise UsageError(f"another box is up in {layout.folder}; take it down: qtide box down")
+        raise UsageError(
+            f"the box in {layout.folder} is up with other options; take it down: "
+            f"qtide box down --folder {quote(str(layout.folder))}"
+        )
     return there
 
 

@@ -94,6 +94,14 @@ def write_json(file: Path, value: dict[str, Any]) -> None:
     write_whole(file, (json.dumps(value, indent=2) + "\n").encode())
 
 
+def is_there(file: Path) -> bool:
+    """Whether a file exists; False in a home that `su` left in HOME, and that we may not enter."""
+    try:
+        return file.exists()
+    except PermissionError:
+        return False
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """Read an object by `write_json`; raise Damaged if unreadable, FileNotFoundError if missing."""
     import json

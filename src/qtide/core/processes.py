@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import os
@@ -11,7 +10,10 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:  # agents start faster without it
+    import asyncio
 
 SIZES = struct.Struct("!II")
 
@@ -145,6 +147,8 @@ class Child:
 
         Its stderr goes to `log`, or to `complaints` if that is `asyncio.subprocess.PIPE`.
         """
+        import asyncio
+
         return cls(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -176,6 +180,8 @@ class Child:
 
     async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
         """Yield messages until the child is gone."""
+        import asyncio
+
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 yield await self.message()
@@ -197,6 +203,8 @@ class Child:
 
     async def kill_all(self) -> None:
         """End the child's descendants, also those in groups of their own, and then the child."""
+        import asyncio
+
         for number, limit in ((signal.SIGTERM, GRACE), (signal.SIGKILL, KILL_LIMIT)):
             last = time.monotonic() + limit
             while self.alive and signal_below(self.pid, number) and time.monotonic() < last:

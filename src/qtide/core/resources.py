@@ -134,6 +134,21 @@ class BillingWeights:
         return max(each) if self.highest else sum(each)
 
 
+MOST_NODES, MOST_UNITS = 100_000, 10_000
+"""Of a cluster, and of a node's cores or GPUs: more are a slip, and each would be kept count of."""
+
+
+def check_size(nodes: int = 1, cores: int = 1, gpus: int = 0) -> None:
+    """Refuse sizes that no cluster has."""
+    for noun, number, least, most in (
+        ("nodes", nodes, 1, MOST_NODES),
+        ("cores of a node", cores, 1, MOST_UNITS),
+        ("GPUs of a node", gpus, 0, MOST_UNITS),
+    ):
+        if not least <= number <= most:
+            raise UsageError(f"the number of {noun} is from {least} to {most:,}, not {number:,}")
+
+
 _BILLED = {"cpu": "cores", "gres/gpu": "gpus", "mem": "memory", "node": "nodes"}
 EXAMPLE = "gpu:2,cores=8,gpus=4"
 
@@ -172,8 +187,9 @@ class NodeKind:
                 f"a kind of nodes begins with its name and number, as in {EXAMPLE}, not {first!r}"
             )
         made = NodeKind(name, int(count), **found)
-        if made.cores < 1 or made.sockets < 1:
-            raise UsageError(f"a node of kind {name} has at least one core and one socket")
+        check_size(made.count, made.cores, made.gpus)
+        if made.sockets < 1:
+            raise UsageError(f"a node of kind {name} has at least one socket, not {made.sockets}")
         return made
 
     @staticmethod
@@ -203,9 +219,11 @@ class NodeKind:
     def refuse_if_impossible(self, needs: Needs, who: str) -> None:
         """Raise NotEnoughNodes, with what a node has, if the needs never fit on one."""
         if self.share(needs) > 1:
+            of_kind = "" if self.name == PLAIN else f" of kind {self.name}"
+            other = "a kind or a cluster" if of_kind else "a cluster"
             raise NotEnoughNodes(
-                f"{who} needs {needs}, but a node has {self.content}; ask for less, or name "
-                "a cluster with larger nodes"
+                f"{who} needs {needs}, but a node{of_kind} has {self.content}; ask for less, or "
+                f"name {other} with larger nodes"
             )
 
     def divided(self, part: Needs) -> NodeKind:
@@ -273,6 +291,16 @@ class Room:
         self.memory = kind.memory
         self.tasks = 0
         """Number of tasks that have a part of the node."""
+
+    @property
+    def share(self) -> float:
+        """Largest fraction that is free of its cores, GPUs or memory; no larger part fits."""
+        kind, shares = self.kind, [len(self.cores) / self.kind.cores]
+        if kind.gpus:
+            shares.append(len(self.gpus) / kind.gpus)
+        if kind.memory and self.memory is not None:
+            shares.append(self.memory / kind.memory)
+        return max(shares)
 
     def fits(self, needs: Needs) -> bool:
         """Whether a task finds its part now; a task for a whole node fits on an empty one."""

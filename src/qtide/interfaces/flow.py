@@ -9,37 +9,21 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from qtide.backends.payloads.payload import FORMATS, PayloadRefused
 from qtide.core.errors import PhaseError, UsageError
 from qtide.core.files import write_whole
+from qtide.interfaces.flow_format import ENDINGS, PLACE, TERMS, FlowFormat
 from qtide.programs.command import CommandResult, CommandTask, command
 from qtide.programs.phase import classical, quantum
 from qtide.programs.program import Program
 
-ENDINGS = {".qasm": "qasm2", ".qpy": "qpy", ".bqm": "bqm", ".json": "bqm"}
-"""Formats of payloads by the endings of their files."""
-TOP = ("files", "inputs", "nodes", "result", "step")
-TERMS = ("env", "folder", "launcher", "modules", "reads", "stdin", "stdout", "success", "wrapper")
-"""Keys of a command that are passed to `command()` as they are, or with their names replaced."""
-COMMAND = ("command", "name", "needs", "nodes", "ranks_per_node", "scatter", "within", "writes")
-KEYS = {
-    "command": (*COMMAND, *TERMS),
-    "quantum": ("name", "otherwise", "patience", "quantum", "shots", "within"),
-    "step": ("most", "name", "step", "until"),
-}
-"""Keys of a step by its kind, which is the one of these that it has."""
-UNTIL = ("at_least", "at_most", "file", "is", "value")
-NAME = re.compile(r"[A-Za-z_][\w-]*")
-PLACE = re.compile(r"\{([A-Za-z_][\w-]*(?:/[^{}]+?)?)(\??)\}")
-"""A name in braces: of an input, of a loop, or of a file of a step, as `{solve/out.h5}`."""
 ANSWER = "answer.json"
 """The file with the answer to a payload."""
 
@@ -52,7 +36,7 @@ def load(path: Path) -> Program:
         raise UsageError(f"the flow {path} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the flow {path} is not valid TOML: {error}") from None
-    _Checked(path, flow)
+    FlowFormat(path, flow)
     home = path.absolute().parent
     files = {name: Path(home / value) for name, value in flow.get("files", {}).items()}
     defaults = files | flow.get("inputs", {})
@@ -91,94 +75,6 @@ def _type(value: Any) -> Any:
     if isinstance(value, Path):
         return Path
     return list[type(value[0]) if value else str] if isinstance(value, list) else type(value)  # type: ignore[misc]  # computed
-
-
-class _Checked:
-    """Checks a flow: its keys, the names of its steps, and the steps that are referred to."""
-
-    def __init__(self, path: Path, flow: dict[str, Any]) -> None:
-        self._path = path
-        self._steps: set[str] = set()
-        self._known(flow, TOP, "the flow")
-        if not flow.get("step"):
-            self._refuse("there is no [[step]]")
-        for name in [*flow.get("inputs", {}), *flow.get("files", {})]:
-            if not NAME.fullmatch(name) or name == "folder":
-                self._refuse(f"{name!r} cannot be the name of an input")
-        self._names(flow["step"])
-        for step in self._all(flow["step"]):
-            for text in _texts({key: step[key] for key in step if key != "step"}):
-                for reference, _ in PLACE.findall(text):
-                    self._refer(reference, f"the step {step['name']!r}")
-        if "result" in flow:
-            self._refer(flow["result"], "result")
-
-    def _names(self, steps: Any) -> None:
-        if not isinstance(steps, list) or not all(isinstance(each, dict) for each in steps):
-            self._refuse("steps are written as [[step]], those of a loop as [[step.step]]")
-        for step in steps:
-            name = step.get("name")
-            if not isinstance(name, str) or not NAME.fullmatch(name):
-                self._refuse(f"each step needs a name of letters, digits, - and _, not {name!r}")
-            if name in self._steps:
-                self._refuse(f"two steps have the name {name!r}")
-            self._steps.add(name)
-            where = f"the step {name!r}"
-            kinds = [kind for kind in KEYS if kind in step]
-            if len(kinds) != 1:
-                self._refuse(f"{where} needs one of command, quantum and step")
-            self._known(step, KEYS[kinds[0]], where)
-            if kinds == ["step"]:
-                self._loop(step, where)
-            if "otherwise" in step:
-                self._known(step["otherwise"], KEYS["command"], f"otherwise of {where}")
-
-    def _loop(self, step: dict[str, Any], where: str) -> None:
-        if not isinstance(step.get("most"), int | str):
-            self._refuse(f"{where} needs `most`, the number of rounds after which it ends")
-        self._names(step["step"])
-        until = step.get("until")
-        if until is None:
-            return
-        self._known(until, UNTIL, f"until of {where}")
-        conditions = [key for key in ("at_least", "at_most", "is") if key in until]
-        if len(conditions) != 1 or "file" not in until:
-            self._refuse(f"until of {where} needs a file, and one of at_least, at_most and is")
-        self._refer(until["file"], f"until of {where}")
-
-    def _refer(self, reference: str, where: str) -> None:
-        step, slash, _ = reference.partition("/")
-        if slash and step not in self._steps:
-            near = get_close_matches(step, self._steps, 1)
-            advice = f"; did you mean {near[0]!r}?" if near else ""
-            self._refuse(f"{where} refers to the step {step!r}, which does not exist{advice}")
-
-    def _known(self, table: Any, keys: Sequence[str], where: str) -> None:
-        if not isinstance(table, dict):
-            self._refuse(f"{where} has to be a table")
-        for key in table:
-            if key not in keys:
-                near = get_close_matches(key, keys, 1)
-                advice = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(keys)}"
-                self._refuse(f"{where} has no key {key!r}; {advice}")
-
-    def _all(self, steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for step in steps:
-            yield step
-            yield from self._all(step.get("step", []))
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise UsageError(f"{self._path}: {why}")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for each in value.values() for text in _texts(each))
-    elif isinstance(value, list):
-        yield from (text for each in value for text in _texts(each))
 
 
 class FlowRun:
@@ -240,7 +136,7 @@ class FlowRun:
 
     async def _run_loop(self, step: Mapping[str, Any]) -> None:
         until = step.get("until")
-        for number in range(1, int(self._one(step["most"])) + 1):
+        for number in range(1, self._count(step, "most") + 1):
             self._values[step["name"]] = number
             await self.steps(step["step"])
             if until is not None and self._reached(until):
@@ -279,9 +175,9 @@ class FlowRun:
             program = str(self._home / program)
         terms = {key: self._term(key, step[key], choice) for key in TERMS if key in step}
         made = command(program, *words, writes=step.get("writes", ()), name=step["name"], **terms)
-        nodes, ranks = int(self._one(step.get("nodes", 1))), step.get("ranks_per_node", 1)
+        nodes, ranks = self._count(step, "nodes"), self._count(step, "ranks_per_node")
         if (nodes, ranks) != (1, 1):
-            made = made.on(nodes, ranks_per_node=int(self._one(ranks)))
+            made = made.on(nodes, ranks_per_node=ranks)
         if "needs" in step:
             made = made.needs(**step["needs"])  # type: ignore[assignment]  # of the same class
         if "within" in step:
@@ -318,6 +214,16 @@ class FlowRun:
     def _one(self, value: Any, choice: Mapping[str, Any] | None = None) -> Any:
         """A value, or what its names in braces stand for."""
         return " ".join(self._words(value, choice or {})) if isinstance(value, str) else value
+
+    def _count(self, step: Mapping[str, Any], key: str) -> int:
+        """A whole number of a step, which may be an input."""
+        value = str(self._one(step.get(key, 1)))
+        if not value.isdecimal() or int(value) < 1:
+            raise PhaseError(
+                f"{self._path}: {key} of the step {step['name']!r} is {value!r}, but has to be a "
+                "whole number from 1 on"
+            )
+        return int(value)
 
     def _words(self, word: Any, choice: Mapping[str, Any]) -> list[str]:
         """The words that a word stands for; a name of several files, alone, is several words."""

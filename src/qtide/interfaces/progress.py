@@ -122,11 +122,13 @@ class TerminalProgress(ProgressLine):
                 yield
 
     def note(self, text: str) -> None:
-        """Print a permanent line."""
-        if self._console is None:
-            sys.stderr.write(f"{printable(text)}\n")
-        else:
-            self._console.print(printable(text), highlight=False, markup=False)
+        """Print a permanent line; if whoever read it is gone, the run goes on."""
+        with suppress(OSError):
+            if self._console is None:
+                sys.stderr.write(f"{printable(text)}\n")
+                sys.stderr.flush()
+            else:
+                self._console.print(printable(text), highlight=False, markup=False)
 
     def ended(self, run: str, text: str) -> None:
         """Print the phase, preceded by the number of phases taken from the journal."""

@@ -83,10 +83,9 @@ def _compiler(words: str) -> list[str]:
 
 def _build_library(folder: Path, to: Path, compiler: list[str]) -> None:
     python = f'-DQTIDE_PYTHON="{sys.executable}"'
-    objects = []
-    for source in sorted(SOURCES.glob("*.c")):
-        objects.append(str(folder / f"{source.stem}.o"))
-        _call(folder, *compiler, *FLAGS, python, "-c", str(source), "-o", objects[-1])
+    sources = sorted(SOURCES.glob("*.c"))
+    _call(folder, *compiler, *FLAGS, python, "-c", *map(str, sources))
+    objects = [f"{source.stem}.o" for source in sources]
     _call(folder, *compiler, "-shared", "-pthread", "-o", str(to / "lib/libqtide.so"), *objects)
     # one object whose inner names cannot clash with those of the program
     _call(folder, "ld", "-r", "-o", "whole.o", *objects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ class Distributed:
     def __init__(
         self, shape: tuple[int, ...], dtype: Any = float, block: int | None = None
     ) -> None:
-        self.shape = shape
+        if not isinstance(shape, tuple) or not shape or not all(map(_is_count, shape)):
+            raise UsageError(
+                "the shape of a distributed array is a tuple of whole numbers, as (1000,), not "
+                f"{shape!r}"
+            )
+        if block is not None and not (_is_count(block) and block > 0):
+            raise UsageError(f"the block of a distributed array is some rows, not {block!r}")
+        self.shape = tuple(map(int, shape))
         self.dtype = np.dtype(dtype)
         if self.dtype.hasobject:
             raise UsageError(
@@ -35,7 +43,7 @@ class Distributed:
     @property
     def terms(self) -> tuple[Any, ...]:
         """The constructor arguments that create the same array without its rows."""
-        return self.shape, self.dtype.str, self.layout.block
+        return self.shape, self.dtype, self.layout.block
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +85,10 @@ class Distributed:
         for rows, local in parts:
             whole[rows] = local
         return whole
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and int(value) >= 0
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,9 @@ class Job:
     _latest: ClassVar[Job | None] = None
     """The last job whose block this process has entered."""
     _ended: ClassVar[list[str]] = []
-    """The final states, packed, of the blocks that have ended."""
+    """On a newcomer: the final states, packed, of the blocks that had ended when it was started."""
+    _states: ClassVar[list[ReplicatedState]] = []
+    """On the root: the final states of the blocks that have ended."""
     _client: MemberClient
     """The connection of a rank other than the root."""
     _passed: bool = False
@@ -99,6 +101,11 @@ class Job:
     def __enter__(self) -> Job:
         before, Job._latest = Job._latest, self
         if before is not None:
+            if not hasattr(before, "_membership"):
+                raise UsageError(
+                    "an earlier Job block of this program could not begin, and newcomers would "
+                    "come to that one; choose what fits (cluster=, folder=) before the first block"
+                )
             self._block = before._block + 1
             if before._passed:
                 self._arrive(before._client)
@@ -154,7 +161,8 @@ class Job:
         from qtide.mpi.broker import ProgramStart, RootRecord
         from qtide.mpi.decisions import RootDecisions
 
-        if sum(map(len, Job._ended)) > MESSAGE_BYTES // 2:
+        states = [b64encode(pickle.dumps(each)).decode() for each in Job._states]
+        if sum(map(len, states)) > MESSAGE_BYTES // 2:
             raise UsageError(
                 "the states of the Job blocks that have ended are too large for newcomers; keep "
                 "large data in job.distributed(...), or delete it from job.state"
@@ -174,7 +182,7 @@ class Job:
         self._decisions = RootDecisions(record, self.sizes, self.policy, self._cool_down)
         self._membership = Membership(record.server)
         record.server.asked = lambda member, _: record.server.send(
-            [member], {"answer": 0, "states": Job._ended}
+            [member], {"answer": 0, "states": states}
         )
         self._go_on(record.interrupted)
         if launcher is not None and launcher.size > 1:
@@ -211,7 +219,7 @@ class Job:
             if self._decisions is not None:
                 self._decisions.cancel()
                 self._decisions.close(error)
-                Job._ended.append(b64encode(pickle.dumps(self.state)).decode())
+                Job._states.append(self.state)
             elif kind is None or kind is MemberLeft:
                 self._membership.client.leave()
 
@@ -276,12 +284,18 @@ class Job:
         fill: Callable[[Rows], Any] | None = None,
     ) -> Distributed:
         """Return an array whose rows are spread over the ranks; `fill` computes initial rows."""
-        if name not in self._membership.arrays:
-            array = Distributed(shape, dtype, block)
-            if not self._passed:
-                array.fill(self.rank, self.size, fill)
-            self._membership.arrays[name] = array
-        return self._membership.arrays[name]
+        made, known = Distributed(shape, dtype, block), self._membership.arrays.get(name)
+        if known is not None:
+            if known.terms != made.terms:
+                raise UsageError(
+                    f"the array {name!r} has {_terms_text(known)}, not {_terms_text(made)}; give "
+                    "another array another name"
+                )
+            return known
+        if not self._passed:
+            made.fill(self.rank, self.size, fill)
+        self._membership.arrays[name] = made
+        return made
 
     def expand(self, to: int | None = None, least: int | None = None, wait: float = 5.0) -> int:
         """Request nodes and wait up to `wait` seconds; those that are late join at a later call.
@@ -429,6 +443,11 @@ def _ended_text() -> str:
         f"a newcomer of a later Job block came to {_site()}, in a block that has ended; let only "
         "the loop of that block use its communicator, and job.state alone end the loop"
     )
+
+
+def _terms_text(array: Distributed) -> str:
+    shape, dtype, block = array.terms
+    return f"shape {shape}, type {dtype} and block {block}"
 
 
 def _site() -> str:

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Protocol
 
 from qtide.core.errors import UsageError
@@ -25,10 +26,12 @@ class Sizes:
     most: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.preferred <= self.most:
+        sizes = (self.least, self.preferred, self.most)
+        whole = all(isinstance(each, Integral) for each in sizes)
+        if not (whole and 1 <= self.least <= self.preferred <= self.most):
             raise UsageError(
-                f"a job needs 1 <= least <= preferred <= most, not {self.least}, "
-                f"{self.preferred} and {self.most}"
+                "a job needs whole numbers 1 <= least <= preferred <= most, not {!r}, {!r} and "
+                "{!r}".format(*sizes)
             )
 
 

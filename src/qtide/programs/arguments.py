@@ -6,6 +6,7 @@ import inspect
 from collections import abc
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from difflib import get_close_matches
 from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,6 +16,24 @@ from qtide.programs.program import Program
 
 MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Collection)
 """Types that take several words: a repeated option, or words separated by commas."""
+
+
+class UnknownOption(UsageError):  # noqa: N818 - says what is wrong
+    """An option that is neither qtide's nor the program's."""
+
+    def __init__(self, given: str, own: Collection[str], others: Collection[str] = ()) -> None:
+        options = [f"--{each.replace('_', '-')}" for each in own]
+        near = get_close_matches(given, [*own, *others], 1)
+        advice = f"did you mean --{near[0].replace('_', '-')}? The" if near else "the"
+        super().__init__(
+            f"neither qtide nor the program has an option --{given}; {advice} program's own are: "
+            f"{', '.join(options) or 'none'}"
+        )
+        self._given, self._own = given, own
+
+    def among(self, others: Collection[str]) -> UnknownOption:
+        """Return the error that may also suggest one of these options."""
+        return UnknownOption(self._given, self._own, others)
 
 
 def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -75,7 +94,7 @@ def _reason(error: Any, kind: Any) -> str:
     """Shorten pydantic's message; if it speaks of arrays or objects, name the type instead."""
     told: str = error.errors()[0]["msg"]
     if told.startswith("Input should be") and "array" not in told and "object" not in told:
-        return told.replace("Input should be", "it should be")
+        return told.partition(", unable to")[0].replace("Input should be", "it should be")
     return f"it should be {_type_name(kind)}"
 
 
@@ -145,10 +164,7 @@ def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str
     if name.startswith("no_") and _flag(types.get(name[3:])) and not equals:
         return name[3:], "false"
     if name not in types:
-        known = ", ".join(f"--{each.replace('_', '-')}" for each in types) or "none"
-        raise UsageError(
-            f"neither qtide nor the program has an option --{given}; the program's own are: {known}"
-        )
+        raise UnknownOption(given, types)
     if equals:
         return name, text
     if _flag(types[name]):

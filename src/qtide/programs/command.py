@@ -174,7 +174,7 @@ def command(
             wrapper if isinstance(wrapper, str) else shlex.join(wrapper),
             launcher if isinstance(launcher, str) else shlex.join(launcher),
         ),
-        name or Path(program).name,
+        name or Path(program).name or str(program),
     )
     for pattern in made.writes:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:

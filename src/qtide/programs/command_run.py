@@ -16,6 +16,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from errno import ENOEXEC
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
@@ -209,9 +210,11 @@ def _started(
             ) from None
         raise _not_startable(words[0], environment) from None
     except OSError as error:
+        why = f"{error.strerror} ({words[0]})"
+        if error.errno == ENOEXEC:
+            why = f"{words[0]} is neither a program for it nor a script that begins with #!"
         raise CommandFailed(
-            f"the command {command.name} cannot be started on {socket.gethostname()}: "
-            f"{error.strerror} ({words[0]})"
+            f"the command {command.name} cannot be started on {socket.gethostname()}: {why}"
         ) from None
 
 

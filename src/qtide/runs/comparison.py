@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -146,22 +147,26 @@ def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
         return weight * wall + (1 - weight) * nodes
 
     best = min(found, key=lambda name: cost(name, 0.5))
+    equal = [name for name in found if all(map(isclose, found[name], found[best]))]
     flips = []
     for name in found:
         gain = cost(best, 0.0) - cost(name, 0.0), cost(best, 1.0) - cost(name, 1.0)
         if gain[0] * gain[1] < 0:  # better at one end, worse at the other
             weight = gain[0] / (gain[0] - gain[1])
-            flips.append((weight, name, "above" if gain[1] > 0 else "below"))
+            if 0.005 < weight < 0.995:  # what shows as 0.00 or 1.00 is no other weight
+                flips.append((weight, name, "above" if gain[1] > 0 else "below"))
     above = min((each for each in flips if each[2] == "above"), default=None)
     below = max((each for each in flips if each[2] == "below"), default=None)
     turns = [
         f"{side} {weight:.2f}, {name} would" for weight, name, side in filter(None, (below, above))
     ]
     wall, nodes = found[best]
+    who = " and ".join(filter(None, (", ".join(equal[:-1]), equal[-1])))
+    cheapest, same = ("cost", "they do") if len(equal) > 1 else ("costs", "it does")
     return (
-        f"{'1 job' if jobs == 1 else f'{jobs} jobs'}: {best} costs least if a second of a job "
+        f"{'1 job' if jobs == 1 else f'{jobs} jobs'}: {who} {cheapest} least if a second of a job "
         f"counts as much as a node-second (time weight 0.5), with {wall:,.1f} s and {nodes:,.1f} "
-        f"node-seconds per job; {'; '.join(turns) or 'so it does at every other weight'}."
+        f"node-seconds per job; {'; '.join(turns) or f'so {same} at every other weight'}."
     )
 
 

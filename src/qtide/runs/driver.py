@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qtide.backends.clusters.pretend import load, rehearse
+from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError, own_lines
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
@@ -228,6 +229,13 @@ def sentence(error: BaseException) -> str:
     lines = [f"  {line}" for line in own_lines(error)]
     place = ["in the program", *lines] if lines else []
     return "\n".join([f"{type(error).__name__}: {error}", *notes, *place])
+
+
+def remedy(error: BaseException) -> str:
+    """Say what has to change before a failed run is resumed."""
+    if isinstance(error, PayloadRefused):
+        return "change the payload (a run keeps its device: for another one, start a new run)"
+    return "fix it"
 
 
 class Engine(Protocol):

@@ -178,7 +178,7 @@ def recall(run: RunFolder) -> Lessons:
     spec = run.spec
     if is_virtual(spec):
         return Lessons()
-    for other in (run, *earlier_runs(spec, islice(_beside(run), LOOKED_AT))):
+    for other in _itself_first(run):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, QtideError):
             # nodes import the modules that it names
             found = Lessons.from_json(read_json(other.trusted().path / NAME))
@@ -203,6 +203,12 @@ def hand_on(run: RunFolder, others: list[RunFolder]) -> None:
         data = (run.path / NAME).read_bytes()
         for other in others:
             write_whole(other.path / NAME, data)
+
+
+def _itself_first(run: RunFolder) -> Iterator[RunFolder]:
+    """The run, which mostly has lessons if it is resumed; then similar ones in the same folder."""
+    yield run
+    yield from earlier_runs(run.spec, islice(_beside(run), LOOKED_AT))
 
 
 def _beside(run: RunFolder) -> Iterator[RunFolder]:

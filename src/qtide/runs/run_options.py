@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -199,8 +200,10 @@ class RunOptions:
         for name in sorted(unknown):
             if name in theirs:
                 raise foreign(name, theirs[name][0], chosen)
-            known = ", ".join((*CORE, *self.own, *mine))
-            raise UsageError(f"qtide has no option {name!r} here; there are: {known}")
+            known = (*CORE, *self.own, *mine)
+            near = get_close_matches(name, known, 1)
+            advice = f"did you mean {near[0]!r}? There" if near else "there"
+            raise UsageError(f"qtide has no option {name!r} here; {advice} are: {', '.join(known)}")
 
 
 def parted(

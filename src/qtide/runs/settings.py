@@ -18,6 +18,7 @@ from qtide.core.files import (
     Damaged,
     check_own,
     config_folder,
+    is_there,
     read_json,
     state_folder,
     write_json,
@@ -77,7 +78,7 @@ class Settings:
         if config is not None:
             return Settings((_read(Path(config), "--config"),))
         places = ((Path(NAME), FOLDER_FILE), (config_folder() / NAME, "user file"))
-        found = {each.resolve(): (each, source) for each, source in places[::-1] if each.exists()}
+        found = {each.resolve(): (each, source) for each, source in places[::-1] if is_there(each)}
         for each, _ in found.values():
             check_own(each, "copy what you need of it, or name it yourself with --config")
         return Settings(tuple(_read(*each) for each in reversed(found.values())))

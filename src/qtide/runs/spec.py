@@ -75,18 +75,17 @@ class Spec:
         """Read a file by `write`, or by an earlier version with all options on one level."""
         try:
             entries = read_json(file)
-            known = {each.name for each in fields(Spec)}
-            loose = {key: value for key, value in entries.items() if key not in known}
-            own = {key: value for key, value in entries.items() if key in known}
-            for key, value in own.items():
-                _check_type(key, value)
+            types = {each.name: str(each.type) for each in fields(Spec)}
+            loose = {key: value for key, value in entries.items() if key not in types}
+            own = {key: value for key, value in entries.items() if key in types}
+            for key, value in own.items():  # the file may be anybody's
+                _check_type(key, value, types[key])
             return Spec(**own | {"options": loose | own.get("options", {})})
         except (OSError, TypeError) as error:
             raise Damaged(f"{file} cannot be read as a run's description: {error}") from None
 
 
-def _check_type(key: str, value: Any) -> None:
-    """Refuse a value of another type than its field's: the file may be anybody's."""
-    kind = next(each.type for each in fields(Spec) if each.name == key)
-    if not isinstance(value, KINDS[str(kind)]):
+def _check_type(key: str, value: Any, kind: str) -> None:
+    """Refuse a value of another type than its field's."""
+    if not isinstance(value, KINDS[kind]):
         raise TypeError(f"{key!r} cannot be {value!r}")

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,9 @@ def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
     try:
         _ask(setup.python, setup) if setup.python else make(setup.kind, setup.options)
     except QtideError as error:
-        yield str(error)
+        keys = DeviceSetup.model_fields
+        near = [each for name in setup.options for each in get_close_matches(name, keys, 1, 0.75)]
+        yield f"{error}{f'; did you mean {near[0]}?' if near else ''}"
         return
     if setup.at_once > 1 and setup.profile is None:
         yield "at_once needs a profile, which says how long tasks take that divide the time"

@@ -20,6 +20,7 @@ from qtide.service.quotas import QuotaMeter
 from qtide.service.records import Draft
 from qtide.service.store import Store
 from qtide.service.task import (
+    ANY,
     ANY_CALIBRATION,
     UNFORESEEABLE,
     CalibrationTerms,
@@ -50,7 +51,7 @@ class Submission:
     session: str | None = None
     """The session that it belongs to."""
     min_fidelity: float | None = None
-    """The least expected fidelity, if it names a class of devices."""
+    """The least expected fidelity."""
     route: Route | None = None
     """The devices that it may move to."""
     beside_others: bool = False
@@ -68,8 +69,10 @@ class Submission:
     @classmethod
     def again(cls, task: ServiceTask, payload: Encoded, key: str | None) -> Submission:
         """The submission of a task that has ended, once more; without its wish for a start."""
+        route = task.route
         return cls(
-            device=task.device,
+            device=task.device if route is None else f"{ANY}{route.kind}",
+            min_fidelity=None if route is None else route.floor,
             payload=payload,
             shots=task.shots,
             seed=task.seed,
@@ -168,6 +171,7 @@ class Intake:
         self._check_priority(caller, submission.priority)
         session = self._session(caller, device, submission)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
+        checked.check_fidelity(submission.min_fidelity, device.name)
         shots = device.shots(submission.shots)
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)

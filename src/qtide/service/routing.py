@@ -129,9 +129,8 @@ class Router:
         refusals: list[Exception] = []
         for device in members(kind, self._devices, caller, submission.api):
             try:
-                task, checked = await self._intake.draft(
-                    caller, device, replace(submission, device=device.name)
-                )
+                named = replace(submission, device=device.name, min_fidelity=None)
+                task, checked = await self._intake.draft(caller, device, named)
             except (QtideError, PhaseError) as error:
                 refusals.append(error)
                 continue

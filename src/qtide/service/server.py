@@ -25,7 +25,7 @@ from typing import IO, Any
 import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from qtide.backends.client.access import FILE, now_serving
@@ -134,12 +134,23 @@ def _page(description: dict[str, Any]) -> str:
                 parts.append(f"<details><summary>Body</summary><pre>{escape(body)}</pre></details>")
             parts.append(f"<p>Answers: {', '.join(route['responses'])}</p>")
     forms = json.dumps(description.get("components", {}).get("schemas", {}), indent=1)
-    parts.append(f"<h2>Forms</h2><pre>{escape(forms)}</pre>")
-    return f"<!doctype html><meta charset=utf-8><title>qtide</title>{''.join(parts)}"
+    parts.append(
+        f"<h2>Forms</h2><details><summary>All</summary><pre>{escape(forms)}</pre></details>"
+    )
+    return HEAD + "".join(parts)
 
 
+HEAD = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>qtide: the service's API</title>"
+    "<meta name=viewport content='width=device-width'>"
+    "<style>:root{color-scheme:light dark}"
+    "body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem;"
+    "overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 0}p{margin:.3rem 0}"
+    "pre{overflow-x:auto;overflow-wrap:normal}</style>"
+)
 INTRODUCTION = (
-    "<p>Send a token with each request: <code>Authorization: Bearer TOKEN</code>. "
+    "<p>The requests that the service answers. Send a token with each: "
+    "<code>Authorization: Bearer TOKEN</code>. "
     'For programs: <a href="openapi.json">openapi.json</a></p>'
 )
 PUBLIC = 0o644
@@ -344,6 +355,9 @@ class Server:
         url = ""
         with suppress(StoreFailed):
             _, url = self._service.store.leader()
+        if url and (scope["method"], scope["path"]) == ("GET", "/"):  # a person, in a browser
+            await RedirectResponse(f"{url.rstrip('/')}/")(scope, receive, send)
+            return
         where = f" at {url}" if url else ""
         words = {
             "error": "standby",

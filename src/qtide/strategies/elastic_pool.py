@@ -117,7 +117,7 @@ class ElasticPool(NodePool):
         self._next, self._quiet = upcoming, False
         self._pauses = (inf, 0.0)
         self._look_again(0.0)
-        if not self.load:
+        if not self.unfinished:
             self._withdraw()
             for node in list(self.idle):
                 self.on_idle(node)
@@ -154,7 +154,7 @@ class ElasticPool(NodePool):
         """Keep or release an idle node."""
         if node in self._kept:
             self._kept.pop(node).cancel()
-        if not self._quiet and not self.load:
+        if not self._quiet and not self.unfinished:
             self._withdraw()
         if self._quiet:
             self._reconsider_after(SILENCE, node)
@@ -193,7 +193,7 @@ class ElasticPool(NodePool):
 
     async def replace(self) -> None:
         """After a node loss, request as many nodes as the tasks still need."""
-        self.ensure(self.singles)
+        self.ensure(self.unfinished.singles)
 
     def _keep_or_release(self, node: Node) -> None:
         price = self.demand.price(self, self.cluster.size)

@@ -51,7 +51,7 @@ class Malleable(Strategy):
 
     async def _grow(self, pool: NodePool) -> None:
         """Wait for more nodes up to the timeout, then continue with what arrived."""
-        more = min(pool.full_load, pool.most) - pool.size
+        more = min(pool.unfinished.grown, pool.most) - pool.size
         if more > 0:
             terms = {"least": 0, "patience": self.options.expand_timeout}
             pool.join(await pool.cluster.request(self.job, more, **terms))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
 from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
-from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
+from qtide.core.errors import NodeLost, NodeUnusable, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast, Place
 from qtide.core.job import JobContext
 from qtide.core.resources import ROUNDING, WHOLE, Needs
@@ -23,6 +22,8 @@ from qtide.strategies.task_queue import Load, TaskPlace, TaskQueue, Waiting, may
 
 TRIES = 4
 """Attempts per task; a task that loses a node in each of them is given up."""
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before nodes are requested again whose agents did not start: at first, and at most."""
 
 
 class NodePool:
@@ -55,7 +56,7 @@ class NodePool:
         """What its nodes have."""
         self.default_needs = needs
         """What a task needs that says nothing."""
-        self._unfinished = Load(self.kind, needs, most)
+        self.unfinished = Load(self.kind, needs, most)
         self._unqueued = 0
         """Tasks of started phases that are not queued yet; idle nodes may be for them."""
         self.demand = Demand()
@@ -64,38 +65,27 @@ class NodePool:
         """Called when the pool begins to wait for nodes without which it cannot proceed."""
         self.on_fed: Callable[[], None] = lambda: None
         """Called when such a wait is over."""
-        self.idle: deque[Node] = deque()
+        self._queue = TaskQueue(self.kind, self._joined)
+        self.idle = self._queue.idle
         """Nodes without a task."""
         self._home: dict[Node, Allocation] = {}
-        self._waiting = TaskQueue(self.kind)
         self.malleable = MalleableTasks(self)
         """Those of its tasks that can grow and shrink."""
         self._coming = 0
         self._regrouping = 0
         self._closed = False
+        self._retry_pause = PAUSE
+        self._again: Future[Any] | None = None
+        """What requests nodes again after a pause."""
         self._gives_way = 0
         """Number of unbounded waits, such as for a lease, during which no idle node is kept."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
 
-    @cached_property
-    def _batches(self) -> TaskBatches:
-        return TaskBatches(self.world, self.job, self.forecast)
-
     @property
     def load(self) -> int:
         """Number of nodes the unfinished tasks can use."""
-        return self._unfinished.nodes
-
-    @property
-    def full_load(self) -> int:
-        """Number of nodes the unfinished tasks can use if the malleable ones grow."""
-        return self._unfinished.nodes + self._unfinished.growth
-
-    @property
-    def singles(self) -> int:
-        """Number of nodes the unfinished tasks can use that need one node, or a part of one."""
-        return self._unfinished.singles
+        return self.unfinished.nodes
 
     @property
     def size(self) -> int:
@@ -110,7 +100,7 @@ class NodePool:
     @property
     def wanted(self) -> bool:
         """Whether a task waits for nodes."""
-        return bool(self._waiting)
+        return bool(self._queue)
 
     @property
     def starving(self) -> bool:
@@ -120,7 +110,7 @@ class NodePool:
     @property
     def stands_still(self) -> bool:
         """Whether tasks are waiting and the pool holds no node."""
-        return not self._home and bool(self._waiting)
+        return not self._home and bool(self._queue)
 
     def run(
         self, phase: Classical, key: str, numbers: Sequence[int] | None = None
@@ -131,7 +121,7 @@ class NodePool:
             self._refuse_if_hopeless(phase.tasks[n])
         self.forecast.tasks.expect((phase.label, n) for n in chosen)
         for n in chosen:
-            self._unfinished.count(phase.tasks[n], 1)
+            self.unfinished.count(phase.tasks[n], 1)
         self._unqueued += len(chosen)
         return self._run(phase, key, chosen)
 
@@ -182,9 +172,7 @@ class NodePool:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Start background work that is cancelled at the latest when the pool closes."""
-        self._started = [each for each in self._started if not each.done()]
-        self._started.append(self.world.start(work))
-        return self._started[-1]
+        return self._begin(work, self._started)
 
     def on_idle(self, node: Node) -> None:
         """Called when a node becomes idle; by default it is kept."""
@@ -203,6 +191,11 @@ class NodePool:
         """Take back a node that a malleable task has left."""
         if node in self._home:
             self._offer(node)
+
+    def refill(self, nodes: int) -> None:
+        """Request nodes in place of lost ones, until `nodes` are held or coming."""
+        for _ in range(min(nodes, self.most) - self.size - self.coming):
+            self.start(self.replace())
 
     async def replace(self) -> None:
         """Request a node to replace a lost one."""
@@ -227,13 +220,21 @@ class NodePool:
             if starving:
                 self.on_fed()
         self._coming -= nodes
+        self._retry_pause = PAUSE
         return allocation
 
     def give_up(self, error: Exception) -> None:
-        """Fail all waiting tasks with `error` if no node is held or coming."""
+        """Fail all waiting tasks if no node is there; if agents did not start, ask again later."""
         if not self._home and not self.coming:
-            for waiting in self._waiting.everybody():
+            for waiting in self._queue.everybody():
                 self._refuse(waiting, error)
+        elif isinstance(error, NodeUnusable) and (self._again is None or self._again.done()):
+            self._again = self.start(self._ask_again())
+
+    async def _ask_again(self) -> None:
+        await self.world.sleep(self._retry_pause)
+        self._retry_pause = min(2 * self._retry_pause, LONGEST_PAUSE)
+        self.refill(self.unfinished.singles)
 
     async def _run(self, phase: Classical, key: str, numbers: Sequence[int]) -> list[Any]:
         """Start the tasks, largest and longest known first, so that the phase ends sooner."""
@@ -304,10 +305,18 @@ class NodePool:
         """Let those tasks of a batch wait again that it did not come to."""
         left = [each for each in tasks if not each.granted.done()]
         for each in left:
-            self._waiting.add(each)
+            self._queue.add(each)
         if left:
-            self._match()
             self.see_to_waiting()
+
+    @cached_property
+    def _batches(self) -> TaskBatches:
+        return TaskBatches(self.world, self.job, self.forecast)
+
+    def _joined(self, first: Waiting, alike: Collection[Waiting]) -> list[Waiting]:
+        """Those of some tasks that run with one like them in a batch."""
+        parts = max(1, self.size) * max(1, int(1 / self.kind.share(first.needs) + ROUNDING))
+        return self._batches.joined(first, alike, parts)
 
     def share(self, task: Task[Any]) -> float:
         """Fraction of a node that a task takes; its number of nodes if it takes whole ones."""
@@ -317,8 +326,8 @@ class NodePool:
 
     def _end(self, task: Task[Any], place: tuple[str, int]) -> None:
         self.forecast.tasks.end(place)
-        self._unfinished.count(task, -1)
-        if not self._unfinished:
+        self.unfinished.count(task, -1)
+        if not self.unfinished:
             self.on_done()
 
     def _offer_again(self, used: list[TaskPlace]) -> None:
@@ -350,14 +359,10 @@ class NodePool:
 
     async def _take(self, waiting: Waiting) -> list[TaskPlace]:
         self._refuse_if_hopeless(waiting.task)
-        is_part = waiting.is_part
-        if self._waiting.add(waiting) or not is_part:  # else it waits behind its like
-            if is_part and (node := self._waiting.room_for(waiting)) is not None:
-                self._grant(waiting, [node])
-            self._match()
+        self._queue.add(waiting)
         self.see_to_waiting()
         self.malleable.share_out()
-        if not self._unqueued and not self._waiting:
+        if not self._unqueued and not self._queue:
             for node in list(self.idle):  # no task needs these
                 self.on_idle(node)
         if self.stands_still:
@@ -365,8 +370,8 @@ class NodePool:
         try:
             return await waiting.granted
         except CancelledError:
-            if waiting in self._waiting:
-                self._leave_queue(waiting)
+            if waiting in self._queue:
+                self._queue.remove(waiting)
             elif waiting.has_places:
                 self._offer_again(waiting.granted.result())
                 self._queue_again(waiting.batch)
@@ -381,13 +386,13 @@ class NodePool:
         One-node tasks regroup only if no node is coming either. Tasks further back do not regroup:
         they would request nodes they cannot use yet, competing with the first task's request.
         """
-        if self._closed or not self._waiting:
+        if self._closed or not self._queue:
             return
-        first = self._waiting.first or self._waiting.oldest_part
+        first = self._queue.leading
         assert first is not None
         if first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return
-        for each in [first] if first.nodes > 1 else self._waiting.singles(self.most):
+        for each in [first] if first.nodes > 1 else self._queue.singles(self.most):
             if each.regroup is None or each.regroup.done():
                 each.regroup = self.start(self._regroup(each))
 
@@ -396,7 +401,7 @@ class NodePool:
 
         If jobs collected nodes one by one, two could each hold what the other waits for.
         """
-        while waiting in self._waiting and waiting.nodes > self.size:
+        while waiting in self._queue and waiting.nodes > self.size:
             for node in list(self.idle):
                 self.release_if_idle(node)
             if self.size + self.coming + waiting.nodes > self.most:
@@ -413,79 +418,27 @@ class NodePool:
             self.join(allocation)
 
     def _offer(self, node: Node) -> None:
-        if node.room.tasks:
-            self._fill(node)
+        if not self._queue.offer(node):
             return
-        self._waiting.shared.pop(node, None)
-        self.idle.append(node)
-        self._match()
         self.see_to_waiting()
         self.malleable.share_out()
         if node in self.idle and (self._regrouping or self._gives_way):
             self.release_if_idle(node)
-        elif node in self.idle and not self._waiting and not self._unqueued:
+        elif node in self.idle and not self._queue and not self._unqueued:
             self.on_idle(node)
-
-    def _match(self) -> None:
-        """Give idle nodes to waiting tasks; whole nodes and parts in the order of arrival."""
-        while self.idle and self._waiting:
-            first = self._waiting.first
-            part = self._waiting.oldest_part if self._waiting.has_parts else None
-            if part is not None and (first is None or part.arrived < first.arrived):
-                node = self.idle[0]
-                self._fill(node)
-                if node in self.idle:
-                    return
-            elif first is not None and len(self.idle) >= first.nodes:
-                self._grant(first, [self.idle.popleft() for _ in range(first.nodes)])
-            else:
-                return
-
-    def _fill(self, node: Node) -> None:
-        """Start as many of the waiting tasks on a node as fit, the largest first."""
-        while (each := self._waiting.fitting(node)) is not None:
-            self._grant(each, [node])
-
-    def _grant(self, waiting: Waiting, nodes: Sequence[Node]) -> None:
-        if waiting.granted.cancelled():  # what waits for it has not noticed yet
-            if not waiting.is_part:
-                self.idle.extendleft(nodes)
-            self._leave_queue(waiting)
-            return
-        self._waiting.remove(waiting)
-        if waiting.is_part:
-            (node,) = nodes
-            if node not in self._waiting.shared:
-                self.idle.remove(node)
-                self._waiting.shared[node] = None
-        if waiting.joins:
-            parts = max(1, self.size) * max(1, int(1 / self.kind.share(waiting.needs) + ROUNDING))
-            waiting.batch = self._batches.joined(waiting, self._waiting.alike(waiting), parts)
-            for each in waiting.batch:
-                self._waiting.remove(each)
-        take, whole = waiting.needs, waiting.needs.whole
-        waiting.granted.set_result(
-            [TaskPlace(node, None if whole else node.room.take(take)) for node in nodes]
-        )
-
-    def _leave_queue(self, waiting: Waiting) -> None:
-        """Remove a task that will not run; a node that was kept free for it takes others."""
-        kept_free = self._waiting.remove(waiting)
-        if kept_free is not None:
-            self._fill(kept_free)
 
     def _release(self, allocation: Allocation) -> Future[Any]:
         for node in allocation.nodes:
             self._drop(node)
-        released = self._in_background(self._give_back(allocation))
+        released = self._begin(self._give_back(allocation), self._releases)
         self.see_to_waiting()
         return released
 
-    def _in_background(self, release: Coroutine[Any, Any, None]) -> Future[Any]:
-        """Release something; closing the pool waits for that."""
-        self._releases = [each for each in self._releases if not each.done()]
-        self._releases.append(self.world.start(release))
-        return self._releases[-1]
+    def _begin(self, work: Coroutine[Any, Any, Any], known: list[Future[Any]]) -> Future[Any]:
+        """Start background work; closing the pool cancels or awaits what is known."""
+        known[:] = [each for each in known if not each.done()]
+        known.append(self.world.start(work))
+        return known[-1]
 
     async def _give_back(self, allocation: Allocation) -> None:
         began = self.world.now()
@@ -494,9 +447,7 @@ class NodePool:
 
     def _drop(self, node: Node) -> None:
         self._home.pop(node, None)
-        self._waiting.forget(node)
-        if node in self.idle:
-            self.idle.remove(node)
+        self._queue.forget(node)
         if self.stands_still:
             self.demand.stands_still(self)
 
@@ -511,7 +462,7 @@ class NodePool:
             if allocation not in self._home.values():
                 self._release(allocation)
             else:  # or its replacement might wait for this very node
-                self._in_background(allocation.return_lost(node))
+                self._begin(allocation.return_lost(node), self._releases)
             if not self._closed:
                 self.start(self.replace())
             self._refuse_hopeless_ones()
@@ -520,15 +471,15 @@ class NodePool:
         return forget
 
     def _refuse_hopeless_ones(self) -> None:
-        for waiting in self._waiting.everybody():
+        for waiting in self._queue.everybody():
             if waiting.nodes > self.cluster.size:
                 self._refuse(waiting, self._hopeless(waiting.nodes))
 
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
-        if waiting in self._waiting:
-            self._leave_queue(waiting)
+        if waiting in self._queue:
+            self._queue.remove(waiting)
             waiting.granted.set_exception(error)
-            self._match()  # others may have queued behind it
+            self._queue.match()  # others may have queued behind it
             self.see_to_waiting()  # or counted on the same nodes
 
     def _refuse_if_hopeless(self, task: Task[Any]) -> None:

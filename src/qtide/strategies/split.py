@@ -36,6 +36,8 @@ class Split(Strategy):
         if block is not None:
             await self.site.world.settled([block])
             block.result()
+        for pool in self.pools.values():
+            pool.refill(pool.most)
         return await self.run_tasks(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

@@ -20,13 +20,9 @@ class Static(Strategy):
         await self.take(self.pool.most)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks on the nodes held; ask again for those that were lost and not replaced.
-
-        That happens if the agents of several nodes in a row do not start.
-        """
+        """Run the tasks on the nodes held; ask again for those that were lost and not replaced."""
         for pool in self.pools.values():
-            for _ in range(pool.most - pool.size - pool.coming):
-                pool.start(pool.replace())
+            pool.refill(pool.most)
         return await self.run_tasks(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

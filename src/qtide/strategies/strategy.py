@@ -238,7 +238,7 @@ class Strategy(ABC):
     @property
     def busy(self) -> bool:
         """Whether a classical phase is running."""
-        return any(pool.load for pool in self.pools.values())
+        return any(pool.unfinished for pool in self.pools.values())
 
     def shape(self, phase: Phase) -> PhaseShape:
         """Describe a phase for the forecast."""

@@ -49,7 +49,7 @@ class Workflow(Strategy):
 
     async def _step(self, pool: NodePool, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         try:
-            needed, most = (min(each, pool.most) for each in (pool.load, pool.full_load))
+            needed, most = (min(each, pool.most) for each in (pool.load, pool.unfinished.grown))
             terms = {} if needed == most else {"least": needed, "patience": PATIENCE}
             pool.join(await pool.cluster.request(self.job, most, **terms))
             return await work

@@ -22,11 +22,12 @@ from qtide.core.options import Option, chosen, number_from
 from qtide.core.resources import nodes_filled
 from qtide.runs.earlier import earlier_runs, is_done
 from qtide.runs.folder import RunFolder
+from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibration import calibrate, job_of, kind_name
-from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
+from qtide.twin.calibration import calibrate, job_of, kept_agents, kind_name
+from qtide.twin.simulation import HybridJob, Simulation, StrategySetup, Teach, lessons, untaught
 
 if TYPE_CHECKING:
     from qtide.backends.models.trace import Trace
@@ -114,6 +115,8 @@ class Arrival:
 
     jobs: int = 1
     vqpus: int = 1
+    taught: bool = False
+    """Whether they begin with what an earlier run of their program has learnt."""
 
 
 def advise(
@@ -191,7 +194,9 @@ def _with_waits(
     for factor in spread:
         scaled = {nodes: factor * wait for nodes, wait in (waits or site.waits).items()}
         model = replace(site, waits=scaled)
-        played.append(_means(_played([job] * arrival.jobs, model, name, arrival.vqpus)))
+        jobs = [job] * arrival.jobs
+        teach = lessons(job, model) if arrival.taught else untaught
+        played.append(_means(_played(jobs, model, name, arrival, teach=teach)))
     walls, nodes, holds = zip(*played, strict=True)
     return Expected(name, Range.of(walls), Range.of(nodes), Range.of(holds))
 
@@ -228,7 +233,7 @@ def _in_queue(
         jobs = [replace(job, submit=moment)] * arrival.jobs
         traces = [_before(moment, chunks) for chunks in others]
         for name in names:
-            found[name].append(_means(_played(jobs, site, name, arrival.vqpus, traces)))
+            found[name].append(_means(_played(jobs, site, name, arrival, traces)))
         if (number + 1) % MOMENTS == 0 and _is_certain(list(found.values()), prices):
             break
     return tuple(_over_moments(name, usages) for name, usages in found.items())
@@ -270,8 +275,9 @@ def _played(
     jobs: Sequence[HybridJob],
     model: SiteModel,
     name: str,
-    vqpus: int,
+    arrival: Arrival,
     others: Sequence[Iterable[Trace]] | None = None,
+    teach: Teach = untaught,
 ) -> list[Usage]:
     """Simulate, with the background of each partition; return what each job used."""
     found: list[Usage] = []
@@ -280,7 +286,8 @@ def _played(
         metrics = measure(spans)
         found.append((metrics.total, model.billing.charge(metrics), metrics.slots_held))
 
-    Simulation(model, StrategySetup(name, vqpus), ended, others=others).run(jobs)
+    setup = StrategySetup(name, arrival.vqpus)
+    Simulation(model, setup, ended, others=others, teach=teach).run(jobs)
     return found
 
 
@@ -331,14 +338,15 @@ def choose(spec: Spec, runs: Path) -> Advised:
         return Advised(Spec("").strategy, f"no earlier run of {spec.program} is known")
     spans = [span for span in earlier.intervals() if not span.open_ended]
     job = job_of(spans, 1)
-    calibrated = calibrate([spans])
+    calibrated = calibrate([spans], keeps_agents=kept_agents(earlier.spec))
     job = replace(job, nodes=spec.nodes or _widest(job, calibrated.site(1)))
     now = present(spec, job)
     options = chosen(AdviceOptions, spec.options)
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
-    site = _site(spec, spans, job, now)
-    advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices)
-    words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
+    site = _site(spec, spans, calibrated.site(job.nodes), now)
+    arrival = Arrival(taught=not is_virtual(spec))
+    advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices, arrival=arrival)
+    words = (f"judged by the run {earlier.path}", *now.words, advice.why, prices.words())
     return Advised(advice.strategy, "; ".join(words))
 
 
@@ -377,11 +385,10 @@ def present(spec: Spec, job: HybridJob) -> QueueState:
     return QueueState(waits or None, payload, tuple(words))
 
 
-def _site(spec: Spec, spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
-    """Return the site of the site file, or one calibrated to the earlier run and current waits."""
+def _site(spec: Spec, spans: Sequence[Interval], site: SiteModel, now: QueueState) -> SiteModel:
+    """Return the site of the site file, or the earlier run's with the current waits."""
     if spec.cluster.partition(":")[0] == "simulated" and is_site(spec.setting().argument):
         return site_model(spec.setting())
-    site = calibrate([spans]).site(job.nodes)
     if now.nodes is not None:
         waits = [span.seconds for span in spans if span.what == "wait" and span.lane == "nodes"]
         site = replace(site, delays=replace(site.delays, grant=min(waits, default=0.0)))

@@ -13,10 +13,12 @@ from itertools import groupby, pairwise
 from statistics import median, stdev
 from typing import NamedTuple
 
+from qtide.backends.clusters.kind import cluster_kind
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.resources import Needs
+from qtide.runs.spec import Spec
 from qtide.twin.replications import MeanEstimate
 from qtide.twin.simulation import HybridJob, HybridStep
 
@@ -81,11 +83,11 @@ class Calibration:
     tasks: dict[str, Fitted]
     """Duration of each kind of task in seconds."""
     keeps_agents: bool = False
-    """Whether nodes that were granted again started faster than the first time."""
+    """Whether a node's agent outlives a grant, so that later starts on it are faster."""
     sizes: tuple[tuple[int, int], ...] = ()
     """The numbers of cores and GPUs of the nodes held, one pair for each kind; empty if unknown."""
 
-    def site(self, nodes: int, *, keeps_agents: bool | None = None) -> SiteModel:
+    def site(self, nodes: int) -> SiteModel:
         """Return the site with `nodes` nodes, of each kind if there are several."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
@@ -96,7 +98,7 @@ class Calibration:
             cores=cores,
             gpus=gpus,
             kinds=tuple(kinds) if len(kinds) > 1 else (),
-            keeps_agents=self.keeps_agents if keeps_agents is None else keeps_agents,
+            keeps_agents=self.keeps_agents,
             delays=Delays(**found),
             qpu=QpuModel(offload=offload),
         )
@@ -126,8 +128,13 @@ class Calibration:
         return "\n".join(lines) + "\n"
 
 
-def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
-    """Fit the parameters to the ledgers of single runs."""
+def calibrate(
+    ledgers: Iterable[Sequence[Interval]], *, keeps_agents: bool | None = None
+) -> Calibration:
+    """Fit the parameters to the ledgers of single runs.
+
+    Unless it is known whether nodes keep their agents, they do if later starts are much faster.
+    """
     seen: dict[str, list[float]] = defaultdict(list)
     tasks: dict[str, list[float]] = defaultdict(list)
     firsts: list[NodeStart] = []
@@ -150,9 +157,15 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
     return Calibration(
         {name: Fitted.of(seen[name]) for name in PARAMETERS if name in seen},
         {name: Fitted.of(values) for name, values in tasks.items()},
-        any(keeps),
+        any(keeps) if keeps_agents is None else keeps_agents,
         tuple(dict.fromkeys(size for spans in read for size in _sizes(spans).values())),
     )
+
+
+def kept_agents(spec: Spec) -> bool | None:
+    """Return whether the cluster of a run keeps agents; None if it does not say."""
+    kind, _ = cluster_kind(spec.cluster)
+    return kind.keeps_agents(spec.setting())
 
 
 def kind_name(size: tuple[int, int]) -> str:
@@ -189,40 +202,56 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
     for _, group in groupby(phases, key=lambda phase: phase.key.partition(".")[0] or phase):
         members = list(group)
         quantum = [phase for phase in members if phase.lane == "quantum"]
-        parts: dict[str, list[list[float]]] = defaultdict(list)
+        parts: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
         for phase in members:
             if phase.lane != "quantum" and tasks[phase]:
                 part = ".".join(phase.key.split(".")[:2])
-                parts[part].append([_worked(task, spans) for task in tasks[phase]])
-        seconds: list[float] = []
+                parts[part].append([(each.label, _worked(each, spans)) for each in tasks[phase]])
+        works: list[tuple[str, float]] = []
         for chain in parts.values():
-            seconds += chain[0] if len(chain) == 1 else [sum(max(each) for each in chain)]
+            works += chain[0] if len(chain) == 1 else [_in_turn(chain)]
         on_device = sum(
             span.seconds
             for phase in quantum
             for span in spans
             if span.what == "busy" and span.lane.startswith("qpu/") and _within(span, phase)
         )
-        if seconds or quantum:
+        if works or quantum:
+            names, seconds = zip(*works, strict=True) if works else ((), ())
             needs = _needs([task for phase in members for task in tasks[phase]], sizes)
             quantum_seconds = on_device if quantum else None
-            steps.append(HybridStep(tuple(seconds), quantum_seconds, needs=needs))
+            steps.append(HybridStep(seconds, quantum_seconds, needs=needs, names=names))
     return HybridJob(tuple(steps), nodes=nodes)
+
+
+def _in_turn(chain: Sequence[Sequence[tuple[str, float]]]) -> tuple[str, float]:
+    """Take phases that follow each other for one task."""
+    names = [name for phase in chain for name, _ in phase]
+    return " + ".join(dict.fromkeys(names)), sum(max(s for _, s in phase) for phase in chain)
 
 
 def _tasks_by_phase(
     spans: Sequence[Interval], phases: Sequence[Interval]
 ) -> dict[Interval, list[Interval]]:
-    """Return each phase's tasks, in order of their start."""
+    """Return each phase's tasks by their numbers or, in older ledgers, in order of their start."""
     found: dict[Interval, list[Interval]] = {phase: [] for phase in phases}
-    classical = [phase for phase in phases if phase.lane != "quantum"]
+    classical = {phase.key: phase for phase in phases if phase.lane != "quantum"}
     for span in sorted(spans, key=lambda span: (span.start, len(span.lane), span.lane)):
         if span.what == "busy" and span.lane.startswith("node/"):
-            around = [phase for phase in classical if _within(span, phase)]
+            own = classical.get(span.key.rpartition("/")[0])
+            around = [phase for phase in classical.values() if _within(span, phase)]
             named = [phase for phase in around if span.label in phase.label]
-            if named or around:
-                found[(named or around)[0]].append(span)
+            if own or named or around:
+                found[own or (named or around)[0]].append(span)
+    for tasks in found.values():
+        tasks.sort(key=_number)
     return found
+
+
+def _number(task: Interval) -> int:
+    """Return the number of a task in its phase, by its key; 0 if the ledger does not say it."""
+    number = task.key.rpartition("/")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 class NodeStart(NamedTuple):
@@ -344,15 +373,26 @@ def _within(span: Interval, phase: Interval) -> bool:
 def _releases(spans: Sequence[Interval]) -> list[float]:
     """Seconds from the end of the last task on a node until the node was free.
 
-    Skip nodes that are held into the last phase: they may have been idle, and the program itself
-    takes time to end. Of the others, use only the shorter half: the rest may have been kept idle
-    for a while.
+    Nodes that were held together wait for the longest task on any of them. Skip nodes that are held
+    into the last phase: they may have been idle, and the program itself takes time to end. Of the
+    others, use only the shorter half: the rest may have been kept idle for a while.
     """
     last = max((phase.start for phase in _phases(spans)), default=0.0)
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
+    nodes = [span for span in spans if span.what == "held" and span.lane.startswith("node/")]
     found = []
-    for held in spans:
-        ends = [each.end for each in busy if each.lane == held.lane and _within(each, held)]
-        if held.what == "held" and ends and held.end <= last:
-            found.append(held.end - max(ends))
+    for held in nodes:
+        lanes = {each.lane for each in nodes if _together(each, held)}
+        ends = [each.end for each in busy if each.lane in lanes and _within(each, held)]
+        if ends and held.end <= last:
+            found.append(max(0.0, held.end - max(ends)))
     return sorted(found)[: max(1, len(found) // 2)]
+
+
+TOGETHER = 0.02
+"""Share of the time for which nodes are held by which those held together differ at either end."""
+
+
+def _together(one: Interval, other: Interval) -> bool:
+    most = TOGETHER * other.seconds
+    return abs(one.start - other.start) <= most and abs(one.end - other.end) <= most

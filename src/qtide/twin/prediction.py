@@ -24,7 +24,7 @@ from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.twin.advice import Range
 from qtide.twin.calibration import Calibration, calibrate, delay_samples, job_of
-from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
+from qtide.twin.simulation import HybridJob, Simulation, StrategySetup, Teach, lessons, untaught
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class PredictionCase:
     vqpus: int = 1
     quantum: float | None = None
     """Seconds of each payload; None for those of the runs."""
+    taught: bool = False
+    """Whether jobs begin with what an earlier run has learnt, as runs outside virtual time do."""
+    keeps_agents: bool | None = None
+    """Whether agents outlive grants; None for what the runs show."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,11 @@ def predict(
     ledgers: Sequence[Sequence[Interval]], case: PredictionCase, draws: int = DRAWS
 ) -> Prediction:
     """Simulate `case.jobs` copies of the runs' job on the site calibrated to all runs."""
-    found = calibrate(ledgers)
+    found = calibrate(ledgers, keeps_agents=case.keeps_agents)
     job, spread = job_of_case(ledgers, case), Variation.of([job_of(each, 1) for each in ledgers])
-    wall, nodes, played = _played([job] * case.jobs, found.site(case.site_nodes), case)
+    site = found.site(case.site_nodes)
+    teach = _lessons(job, site, case)
+    wall, nodes, played = _played([job] * case.jobs, site, case, teach)
     events = {name: len(samples) for name, samples in delay_samples(played[0]).items()}
     starts = events["first"] + events["later"]
     events |= {"cold": events["first"], "start": starts, "start_beside": starts}
@@ -70,7 +76,7 @@ def predict(
     for number in range(draws):
         random = Random(number)
         site = drawn_site(found, case.site_nodes, events, random)
-        wall, nodes, _ = _played(list(spread.drawn(job, case.jobs, random)), site, case)
+        wall, nodes, _ = _played(list(spread.drawn(job, case.jobs, random)), site, case, teach)
         walls.append(wall * exp(random.gauss(0, PRIOR_TWIN)))
         node_seconds.append(nodes * exp(random.gauss(0, PRIOR_TWIN)))
     return Prediction(case, _interval(walls), _interval(node_seconds))
@@ -86,8 +92,13 @@ def expected_ledgers(
     ledgers: Sequence[Sequence[Interval]], case: PredictionCase
 ) -> list[list[Interval]]:
     """Return the ledgers of the simulation that the expected figures come from."""
-    jobs = [job_of_case(ledgers, case)] * case.jobs
-    return _played(jobs, calibrate(ledgers).site(case.site_nodes), case)[2]
+    found = calibrate(ledgers, keeps_agents=case.keeps_agents)
+    job, site = job_of_case(ledgers, case), found.site(case.site_nodes)
+    return _played([job] * case.jobs, site, case, _lessons(job, site, case))[2]
+
+
+def _lessons(job: HybridJob, site: SiteModel, case: PredictionCase) -> Teach:
+    return lessons(job, site) if case.taught else untaught
 
 
 MOST_RUNS = 12
@@ -270,12 +281,11 @@ def _interval(values: Sequence[float]) -> Range:
 
 
 def _played(
-    jobs: Sequence[HybridJob], site: SiteModel, case: PredictionCase
+    jobs: Sequence[HybridJob], site: SiteModel, case: PredictionCase, teach: Teach
 ) -> tuple[float, float, list[list[Interval]]]:
     """Return the wall seconds and node-seconds of all jobs, and their ledgers."""
     ledgers: list[list[Interval]] = []
-    simulation = Simulation(
-        site, StrategySetup(case.strategy, case.vqpus), lambda _, each: ledgers.append(each)
-    )
+    setup = StrategySetup(case.strategy, case.vqpus)
+    simulation = Simulation(site, setup, lambda _, each: ledgers.append(each), teach=teach)
     wall = simulation.run(jobs)
     return wall, sum(measure(each).nodes_held for each in ledgers), ledgers

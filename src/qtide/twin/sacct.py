@@ -14,8 +14,9 @@ from qtide.core.errors import UsageError
 
 COMMAND = (
     "sacct -aXP -S 2026-01-01 "
-    "-o JobID,JobName,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES"
+    "-o JobID,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES,JobName"
 )
+"""The job's name comes last: it is the only column that may contain the separator."""
 REQUIRED = ("JobID", "Submit", "Start", "End", "NNodes")
 HYBRID = r"license/qpu|qpu:|qtide"
 """Matches jobs that request a licence named qpu, or that qtide submitted."""
@@ -53,8 +54,9 @@ def read_sacct(file: Path, hybrid: str = HYBRID) -> ImportedWorkload:
     users: dict[str, int] = {}
     rows: list[tuple[float, int, float, float, int, bool]] = []
     for line in lines[1:]:
-        row = dict(zip(names, line.split("|"), strict=False))
-        if len(line.split("|")) < len(names):
+        values = line.split("|", len(names) - 1)
+        row = dict(zip(names, values, strict=False))
+        if len(values) < len(names):
             left_out["have too few columns"] += 1
         elif "." not in row["JobID"]:  # job steps belong to their job
             try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from itertools import repeat
 from typing import Any
 
 from qtide.backends.clusters.batch_cluster import BatchCluster, PartitionSync
@@ -24,6 +26,7 @@ from qtide.backends.models.site_model import QpuModel, SiteModel
 from qtide.backends.models.trace import Trace
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError
+from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.options import declared
@@ -62,6 +65,10 @@ class HybridStep:
     """Nodes per task."""
     needs: Needs = WHOLE
     """What each task needs of a node."""
+    table: tuple[tuple[int, float], ...] = ()
+    """For a malleable task: numbers of nodes and its seconds on so many, in order."""
+    names: tuple[str, ...] = ()
+    """The function of each task, by which strategies know it again; empty if all are alike."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,12 @@ class StrategySetup:
 
 JobEnded = Callable[[HybridJob, list[Interval]], object]
 """Callback for each finished job and its ledger."""
+Teach = Callable[[Forecast], object]
+"""Called with the forecast of each job before it begins."""
+
+
+def untaught(_: Forecast) -> None:
+    """Teach nothing: the job is the first of its program."""
 
 
 class Simulation:
@@ -117,6 +130,7 @@ class Simulation:
         started: Started = lambda *_: None,
         others: Sequence[Iterable[Trace]] | None = None,
         interrupted: Interrupted = lambda *_: None,
+        teach: Teach = untaught,
     ) -> None:
         """`others` holds the background jobs of each partition; default: those of the model."""
         self.world = VirtualWorld()
@@ -124,7 +138,7 @@ class Simulation:
         self.failed = 0
         """Number of jobs that failed."""
         self.qpus = SiteQpus(self.world, model, setup.vqpus)
-        self._ended = ended
+        self._teach, self._ended = teach, ended
         self._step = model.delays.step
         self._options = strategy_options(model, setup)
         self._nodes_fail = any(part.losses or part.failures for part in model.parts())
@@ -184,6 +198,7 @@ class Simulation:
         name = self.setup.strategy
         journal: Any = NullJournal()
         performer = strategy(name, Assignment(site, job, hybrid.nodes), self._options)
+        self._teach(performer.forecast)
         delayed = DriverDelay(self.world, performer, self._step)
         with job.ledger.span("run", "driver", name):
             try:
@@ -260,8 +275,12 @@ async def program(job: HybridJob) -> None:
     """Run the phases of a job, as a program that a strategy can drive."""
     for step in job.steps:
         phases: list[Classical | Quantum] = []
-        if step.tasks and step.nodes == 1:
-            phase = classical(*(task(work, seconds) for seconds in step.tasks))
+        if step.table:
+            resized = task(resizable, step.table).on(1, step.table[-1][0], malleable=True)
+            phases.append(classical(resized))
+        elif step.tasks and step.nodes == 1:
+            works = map(work_of, step.names) if step.names else repeat(work)
+            phase = classical(*map(task, works, step.tasks))
             phases.append(phase if step.needs == WHOLE else phase.needs(**asdict(step.needs)))
         elif step.tasks:
             on_nodes = (task(shared, seconds).on(step.nodes) for seconds in step.tasks)
@@ -274,6 +293,38 @@ async def program(job: HybridJob) -> None:
 def work(seconds: float) -> None:
     """Run a task on one node."""
     pretend(seconds)
+
+
+STEPS = 20
+"""Steps of a malleable task; after each of them, its number of nodes may change."""
+
+
+def resizable(table: Sequence[tuple[int, float]], job: Any = None) -> None:
+    """Run a malleable task; on numbers that the table does not have, as on the next smaller one."""
+    seconds = [each for nodes, each in table if nodes <= job.size][-1]
+    for _ in job.steps(STEPS):
+        pretend(seconds / STEPS)
+        job.check()
+
+
+@cache
+def work_of(name: str) -> Callable[[float], None]:
+    """Return `work` under the name of a program's own function."""
+
+    def named(seconds: float) -> None:
+        pretend(seconds)
+
+    named.__qualname__ = name
+    return named
+
+
+def lessons(job: HybridJob, model: SiteModel) -> Teach:
+    """Teach jobs what a static run of the program alone, such as a warm-up, lets them know."""
+    forecasts: list[Forecast] = []
+    setup = StrategySetup("static")
+    Simulation(model, setup, lambda *_: None, teach=forecasts.append).run([job])
+    known = forecasts[0].as_json()
+    return lambda forecast: forecast.recall(known)
 
 
 def shared(seconds: float, rank: int = 0, size: int = 1) -> None:

@@ -166,8 +166,9 @@ def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed
     steps = [HybridStep(quantum=mix.quantum * quantum)]
     if mix.table:
         # One task, on as many nodes as the table and the job allow.
-        on = max(number for number in mix.table if number <= nodes)
-        steps.insert(0, HybridStep((mix.table[on] * classical,), nodes=on))
+        table = tuple((on, s * classical) for on, s in sorted(mix.table.items()) if on <= nodes)
+        on, seconds = table[-1]
+        steps.insert(0, HybridStep((seconds,), nodes=on, table=table if mix.malleable else ()))
     elif mix.tasks:
         tasks = tuple(seconds * classical for seconds in mix.tasks)
         steps.insert(0, HybridStep(tasks, needs=_needs(mix.needs)))

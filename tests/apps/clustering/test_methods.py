@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qtide.apps.clustering.configurations import MethodParameters
+from qtide.apps.clustering.configurations import EXTRA_METHODS, MethodParameters
 from qtide.apps.clustering.linkage import linkage_tree
 from qtide.apps.clustering.methods import MOST_SPECTRAL, clusterings, extra_clustering
 from qtide.core.errors import UsageError
@@ -14,7 +14,7 @@ def two_groups(count: int) -> np.ndarray:
     return points
 
 
-@pytest.mark.parametrize("name", ["hdbscan", "spectral"])
+@pytest.mark.parametrize("name", EXTRA_METHODS)
 def test_extra_methods_find_two_groups(name: str) -> None:
     points = two_groups(400)
     labels = extra_clustering(name, points, MethodParameters(2, 1.0, 2))
@@ -29,7 +29,7 @@ def test_more_points_than_a_method_bears_follow_a_sample() -> None:
 
 
 def test_an_unknown_method_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no clustering method 'optics'.*hdbscan, spectral"):
+    with pytest.raises(UsageError, match=f"'optics'; .* are {', '.join(EXTRA_METHODS)}"):
         extra_clustering("optics", two_groups(10), MethodParameters(2, 1.0, 2))
 
 

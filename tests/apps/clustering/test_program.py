@@ -90,8 +90,8 @@ def test_columns_of_a_csv_by_name_and_by_number(tmp_path: Path) -> None:
         (("--blobs", 2), "2 points are too few"),
         (("--blobs", 99, "--weighting", "x"), "--weighting is quality or published"),
         (("--blobs", 99, "--configuration", "x"), "--configuration is search or published"),
-        (("--blobs", 99, "--linkage", "magic"), "there is no linkage 'magic'"),
-        (("--blobs", 99, "--method", "magic"), "no clustering method 'magic'"),
+        (("--blobs", 99, "--linkage", "magic"), "--linkage is single or ward or centroid"),
+        (("--blobs", 99, "--method", "magic"), "--method is hdbscan or spectral, not 'magic'"),
     ],
 )
 def test_bad_input_is_one_sentence(

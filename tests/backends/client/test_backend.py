@@ -29,6 +29,7 @@ def test_what_the_transpiler_makes_is_what_the_device_takes(
     client: Client, device: str, level: int
 ) -> None:
     backend = Backend(client, device)
+    assert backend.simulator
     circuits = [_everything(), bell()]
     made = transpile(circuits, backend, optimization_level=level, seed_transpiler=1)
     first, second = backend.run(made, shots=4000, seed_simulator=7).result().get_counts()

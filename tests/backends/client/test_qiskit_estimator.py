@@ -81,6 +81,14 @@ def test_projectors_are_observables(star: Backend) -> None:
     assert found.data.evs == pytest.approx([1.0, 0.0, 0.5], abs=0.08)
 
 
+def test_too_many_projectors_are_refused_before_their_sum_is_made(
+    star: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qtide.backends.client.qiskit_estimator.MOST_TERMS", 9)
+    with pytest.raises(UsageError, match="here of 10; 9 at most"):
+        QiskitEstimator(star).run([(QuantumCircuit(3), {"00+": 1.0, "1II": 0.5})])
+
+
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_any_shapes_broadcast_as_in_qiskit(star: Backend, data: st.DataObject) -> None:

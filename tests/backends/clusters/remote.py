@@ -4,7 +4,9 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ def add(*numbers: float) -> float:
 
 def pid(*_: object) -> int:
     return os.getpid()
+
+
+def load(module: str) -> bool:
+    """Import a module; return whether it had been imported before."""
+    before = module in sys.modules
+    import_module(module)
+    return before
 
 
 def fail(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from qtide import TimedOut, classical, command, task
+from qtide.backends.clusters import nursery
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeLost, NotEnoughNodes
 from qtide.core.ledger import Event, Interval
@@ -103,6 +105,23 @@ def test_a_task_that_is_ended_takes_no_neighbour_with_it(tmp_path: Path) -> None
         return pids
 
     assert packed(tmp_path, main)
+
+
+def test_the_start_of_a_process_does_not_count_for_the_limit_of_its_task(tmp_path: Path) -> None:
+    """A new nursery imports what earlier tasks needed, here for longer than the limit."""
+    slow = tmp_path / "slow"
+    code = f"import os, time; time.sleep(2.5 * os.path.exists({str(slow)!r}))"
+    (tmp_path / "slow_to_import.py").write_text(code)
+
+    async def main(lab: Packed) -> list[Any]:
+        load = task(remote.load, "slow_to_import")
+        before = await lab.run(load.needs(cores=1))
+        slow.touch()
+        return [*before, *await lab.run(load.needs(cores=2).within(2))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        assert packed(tmp_path, main) == [False, True]
 
 
 def test_a_cancelled_task_ends_with_what_it_started(tmp_path: Path) -> None:
@@ -242,6 +261,18 @@ def test_a_killed_nursery_costs_its_tasks_one_attempt(tmp_path: Path) -> None:
         return sum(each.what == "busy" for each in lab.pool.job.ledger.intervals())
 
     assert packed(tmp_path, main) == 2
+
+
+def test_a_nursery_that_does_not_answer_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nursery, "LIMIT", 0.2)
+    (tmp_path / "stuck.py").write_text("import time; time.sleep(600)")
+    preparation = {"path": [str(tmp_path), *sys.path], "modules": ["stuck"]}
+    made = nursery.Nursery(1, {"preparation": preparation})
+    with pytest.raises(TimeoutError):
+        made.fork([], [])
+    assert made._process.wait(10) == -signal.SIGKILL
 
 
 def test_a_task_that_closes_its_pipes_is_killed(tmp_path: Path) -> None:

@@ -55,6 +55,40 @@ def test_the_first_atom_is_bit_0() -> None:
     assert found.counts().get("01", 0) > 380
 
 
+def turn(channel: str, duration: int = 500, measured: str | None = None) -> Any:
+    """A pulse on the first of two atoms, of half a turn if it lasts long enough for that."""
+    sequence = Sequence(Register({"a": (0.0, 0.0), "b": (30.0, 0.0)}), DigitalAnalogDevice)
+    sequence.declare_channel("one", channel, initial_target="a")
+    if duration:
+        amplitude = min(50.0, math.pi / (duration / 1000))
+        sequence.add(Pulse.ConstantPulse(duration, amplitude, 0, 0), "one")
+    if measured:
+        sequence.measure(measured)
+    return sequence
+
+
+@pytest.mark.parametrize("measured", [None, "digital"])
+def test_the_upper_hyperfine_state_is_a_one_of_digital_sequences(measured: str | None) -> None:
+    [found] = solved(turn("raman_local", measured=measured))
+    assert found.counts().get("01", 0) > 380
+
+
+def test_of_a_sequence_in_both_bases_the_measured_one_is_read() -> None:
+    for basis, ones in (("digital", "01"), ("ground-rydberg", "10")):
+        sequence = turn("raman_local")
+        sequence.declare_channel("other", "rydberg_local", initial_target="b")
+        sequence.add(Pulse.ConstantPulse(500, math.pi / 0.5, 0, 0), "other")
+        sequence.measure(basis)
+        assert solved(sequence)[0].counts().get(ones, 0) > 380, basis
+
+
+@pytest.mark.parametrize("duration", [16, 52])
+def test_a_short_pulse_turns_by_its_area(duration: int) -> None:
+    [found] = solved(turn("rydberg_local", duration), shots=100_000)
+    chance = math.sin(50.0 * duration / 2000) ** 2
+    assert found.counts()["01"] / 100_000 == pytest.approx(chance, abs=0.012)
+
+
 def test_a_sequence_with_variables_runs_once_for_each_set_of_values() -> None:
     program = PulseProgram(pulse(FAR), tuple({"amplitude": each} for each in (1e-6, math.pi / 0.5)))
     assert circuits_in(PulseBatch((program,))) == 2
@@ -76,8 +110,10 @@ def test_the_same_seed_gives_the_same_shots() -> None:
         (pulse([(8.0 * i, 0.0) for i in range(11)], 1.0, MockDevice), "11 atoms; at most 10"),
         (pulse(FAR), "sequence 0: .*amplitude"),
         (pulse(FAR, 1.0, AnalogDevice), "for the Rydberg level 60, but the machine has 70"),
+        (turn("rydberg_local", 0), "sequence 0: it has no pulses"),
+        (turn("rydberg_local", measured="digital"), "sequence 0: .*no pulse of it acts there"),
     ],
-    ids=["close", "strong", "many", "no values", "other level"],
+    ids=["close", "strong", "many", "no values", "other level", "empty", "other basis"],
 )
 def test_what_exceeds_the_machine_is_refused(sequence: Any, sentence: str) -> None:
     with pytest.raises(PayloadRefused, match=sentence):

@@ -15,7 +15,7 @@ PROGRAM = """
 import os
 import time
 
-from qtide import classical, program, task
+from qtide import classical, program, task, together
 
 
 def where(seconds):
@@ -24,11 +24,23 @@ def where(seconds):
     return os.environ["SLURMD_NODENAME"], shown, len(os.sched_getaffinity(0)), os.getpid()
 
 
+def greedy():
+    return len(bytearray(10**9))
+
+
+async def refused():
+    try:
+        await task(greedy).needs(memory="100 MB", kind="gpu")
+    except MemoryError:
+        return True
+
+
 @program
 async def both():
     cpu = await classical(*(task(where, 0.2).needs(cores=1) for _ in range(4)))
-    gpu = await classical(*(task(where, 0.5) for _ in range(4))).needs(2, 1, kind="gpu")
-    return {"cpu": cpu, "gpu": gpu}
+    four = classical(*(task(where, 0.5) for _ in range(4))).needs(2, 1, kind="gpu")
+    gpu, refusal = await together(four, refused())
+    return {"cpu": cpu, "gpu": gpu, "refused": refusal}
 """
 PARTS = """
 import os
@@ -94,6 +106,7 @@ def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_
 
 
 def _check(found: dict[str, Any]) -> None:
+    assert found["refused"]
     assert {node for node, *_ in found["cpu"]} <= {"c1", "c2"}
     assert {shown for _, shown, *_ in found["cpu"]} == {""}
     assert [node for node, *_ in found["gpu"]] == ["gpu1"] * 4

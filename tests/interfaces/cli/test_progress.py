@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from errno import EIO
 
 import pytest
 from rich.console import Console
@@ -41,3 +43,16 @@ def test_what_comes_from_the_journal_is_counted() -> None:
     progress.tell("it", ReplayStep("begun", "2", PHASE), 0.0)
     progress.tell("it", ReplayStep("done", "2", PHASE), 1.0)
     assert "it: 1 phase from the journal" in text.getvalue()
+
+
+class NobodyReads(io.StringIO):
+    """A terminal that is gone."""
+
+    def write(self, text: str) -> int:
+        raise OSError(EIO, text)
+
+
+def test_a_run_goes_on_if_nobody_reads_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", NobodyReads())
+    for console in (None, Console(stderr=True)):
+        TerminalProgress(console, lines=True).ended("run", "classical f, done")

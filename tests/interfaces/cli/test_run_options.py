@@ -99,6 +99,9 @@ def test_a_wrong_value_of_a_plug_in_names_its_option(here: Path) -> None:
     assert "the argument cores cannot be 'many'" in refused("run", "synthetic", "--cores", "many")
     assert "--memory is a number of megabytes" in refused("run", "synthetic", "--memory", "all")
     assert "--favour is time or nodes" in refused("run", "synthetic", *SIMULATED, "--favour", "me")
+    assert "did you mean --favour? The" in refused(
+        "run", "synthetic", *SIMULATED, "--favor", "time"
+    )
 
 
 @pytest.mark.parametrize("option", ["nodes", "memory"])
@@ -123,6 +126,7 @@ def test_numbers_arrive_as_numbers(program: str) -> None:
     assert value(program, "--numbers", "1,2", "--numbers", 3)[2] == [1, 2, 3]
     said = refused("run", program, *SIMULATED, "--numbers", "x")
     assert "the argument numbers cannot be 'x': it should be a valid integer" in said
+    assert refused("run", "synthetic", "--vqpus", "x").endswith("should be a valid integer\n")
 
 
 def test_words_for_slurm_are_kept_as_they_are() -> None:

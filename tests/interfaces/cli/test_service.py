@@ -113,6 +113,10 @@ def test_a_token_in_a_file_is_for_its_owner_alone(service: LocalService, here: P
     assert token not in done.stdout + done.stderr
     env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": token}
     assert qtide("devices", **env).returncode == 0
+    odd = qtide("token", "new", "eve", "--account", "math", "--state", str(service.state))
+    assert "usage of an account 'math'; did you mean 'maths'?" in odd.stderr
+    known = qtide("token", "new", "eve", "--account", "maths", "--state", str(service.state))
+    assert (known.returncode, known.stderr) == (0, "")
     empty = qtide("token", "new", "", "--state", str(service.state))  # an unset variable's value
     assert (empty.returncode, "name is empty" in empty.stderr) == (2, True)
 
@@ -256,6 +260,9 @@ def test_the_description_of_the_api_is_a_page_without_scripts_and_foreign_parts(
     page = urllib3.request("GET", f"{service.url}/docs").data.decode()
     assert "/v1/tasks/{id}" in page and "Idempotency-Key" in page
     assert "<script" not in page and "src=" not in page and "//cdn" not in page
+    assert "width=device-width" in page and "color-scheme:light dark" in page
+    with pytest.raises(ServiceFailed, match="there is no task with that id here"):
+        Client(service.url, service.token()).task("nobody's")
 
 
 def test_every_mistake_of_a_configuration_is_named(tmp_path: Path) -> None:

@@ -75,6 +75,22 @@ def test_a_file_of_others_in_the_present_folder_is_not_obeyed(here: Path, reader
         assert "belongs to another user" in refused(reader)
 
 
+def test_a_home_that_cannot_be_entered_has_no_settings(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `su` and `setpriv`, which leave another user's home in HOME."""
+    exists = Path.exists
+
+    def denied(path: Path) -> bool:
+        if path.parent.name == "qtide":
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", denied)
+    (here / "qtide.toml").write_text('strategy = "elastic"\n')
+    assert holds("config", "run")["strategy"] == ("elastic", "folder file")
+
+
 def test_a_named_file_replaces_both(here: Path) -> None:
     user_file(here, "seed = 1\n")
     (here / "qtide.toml").write_text("vqpus = 2\n")

@@ -158,6 +158,12 @@ def test_the_sentence_names_no_winner_among_equals() -> None:
     )
 
 
+def test_the_sentence_of_a_single_run_compares_nothing() -> None:
+    assert sentence(Group(1, groups()[0].panels[:1])) == (
+        "With one job, static took 10.0 s and held 14.0 node-seconds."
+    )
+
+
 def test_the_sentence_names_two_winners() -> None:
     slow = [Interval("a", "run", "", 0, 99), Interval("a", "held", "node/n", 0, 99)]
     three = [panel("x", two_jobs()), panel("y", two_jobs()), panel("z", slow)]

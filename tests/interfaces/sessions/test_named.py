@@ -159,7 +159,7 @@ def test_sets_in_arguments_have_no_order(here: Path) -> None:
 
 
 def test_a_session_without_a_name_keeps_no_values() -> None:
-    for name in ("", "mine"):
+    for name in (None, "mine"):
         with qtide.session(**LOCAL, name=name) as session:
             arrays = list(session.map(calls.large, range(3)))
             assert [int(each[0]) for each in arrays] == [0, 1, 2]

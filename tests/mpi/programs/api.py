@@ -11,7 +11,7 @@ from qtide.malleable import Job
 from mpi4py import MPI  # isort: skip  # as existing programs do; ours comes first
 
 with Job(most=2, folder=sys.argv[1]) as job:
-    job.begin()
+    job.begin(picked=None)
     job.expand(2, least=2, wait=60)
     comm, status = job.comm, MPI.Status()
     other, got = 1 - comm.rank, np.zeros(1)
@@ -55,5 +55,11 @@ with Job(most=2, folder=sys.argv[1]) as job:
     file = MPI.File.Open(comm, str(Path(sys.argv[1]) / "data"), MPI.MODE_CREATE | MPI.MODE_RDWR)
     file.Write_at_all(comm.rank, bytes([65 + comm.rank]))
     file.Close()
+    job.distributed("rows", (9,))
+    try:
+        job.distributed("rows", (8,))
+    except UsageError as error:
+        assert "shape (9,), type float64 and block None, not shape (8,)" in str(error)
+    job.state.picked = lambda: None  # nobody needs it any more
     if job.root:
         print((Path(sys.argv[1]) / "data").read_text())

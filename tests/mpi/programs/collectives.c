@@ -67,13 +67,20 @@ static void compare_sums(MPI_Comm comm)
 static void compare_neighbours(MPI_Comm comm)
 {
     int periods[1] = {0}, dims[1] = {size}, counts[2] = {2, 1}, places[2] = {3, 0};
+    MPI_Aint at[2] = {8, 0};
+    MPI_Datatype kinds[2] = {MPI_INT, MPI_INT};
     MPI_Comm line;
-    PMPI_Cart_create(comm, 1, dims, periods, 0, &line); /* its ends have one neighbour */
+    MPI_Cart_create(comm, 1, dims, periods, 0, &line); /* its ends have one neighbour */
     SAME(Neighbor_allgather, from, 1, MPI_INT, to, 1, MPI_INT, line);
     SAME(Neighbor_alltoall, from, 2, MPI_INT, to, 2, MPI_INT, line);
     int own[2] = {1, 2}; /* what goes left arrives as the neighbour's right part */
     SAME(Neighbor_alltoallv, from, own, places, MPI_INT, to, counts, places, MPI_INT, line);
+    SAME(Neighbor_alltoallw, from, own, at, kinds, to, counts, at, kinds, line);
     PMPI_Comm_free(&line);
+    int other[1] = {(rank + 1) % size}, one[1] = {1};
+    if (MPI_Dist_graph_create(comm, 1, &rank, one, other, one, MPI_INFO_NULL, 0, &line) == MPI_SUCCESS ||
+        strstr(qtide_message(), "use MPI_Dist_graph_create_adjacent") == NULL)
+        wrong = 1; /* MPI would hang in it */
 }
 
 int main(void)

@@ -119,7 +119,9 @@ def test_the_request_comes_back_as_it_was_sent(ada: Caller) -> None:
 def test_a_job_has_a_timeline(ada: Caller) -> None:
     said = ended(ada, handed_in(ada))
     steps = [entry["status"] for entry in said["timeline"]]
-    assert steps == ["created", "execution_started", "execution_ended", "completed"]
+    accepted = ["created", "received", "compilation_started", "compilation_ended"]
+    ran = ["execution_started", "execution_ended", "ready", "completed"]
+    assert steps == [*accepted, *ran]
     assert [entry["timestamp"] for entry in said["timeline"]] == sorted(
         entry["timestamp"] for entry in said["timeline"]
     )

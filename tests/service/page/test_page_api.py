@@ -17,7 +17,7 @@ from qtide.service.local_service import LocalService
 from qtide.service.page.page_api import STATIC
 from tests.interfaces.cli.inside import printed
 from tests.interfaces.export.test_trace import checked
-from tests.service.postgres import PostgresServer
+from tests.service.postgres import store_setting
 from tests.service.serving import BURSTS, Serve, wait_until
 
 
@@ -207,12 +207,8 @@ def test_a_stream_gives_way_to_newer_connections_and_ends_with_the_service(servi
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def store(request: pytest.FixtureRequest) -> Iterator[str]:
     """The setting of a store of either kind."""
-    if request.param == "SQLite":
-        yield ""
-        return
-    server = PostgresServer().start()
-    yield f'store = "{server.url}"'
-    server.stop()
+    with store_setting(postgresql=request.param == "PostgreSQL") as setting:
+        yield setting
 
 
 def test_the_figures_agree_with_what_ran(serving: Serve, store: str) -> None:

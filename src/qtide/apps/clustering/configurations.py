@@ -17,6 +17,8 @@ MIN_SAMPLES = 10
 FEWEST_CLUSTERS, MOST_CLUSTERS = 2, 10
 SAMPLE = 1000
 GOLDEN = (math.sqrt(5) - 1) / 2
+EXTRA_METHODS = ("hdbscan", "spectral")
+"""The names in methods.EXTRAS, for drivers, which do not load scikit-learn."""
 
 
 @dataclass(frozen=True, slots=True)

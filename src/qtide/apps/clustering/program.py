@@ -6,6 +6,7 @@ overlap, and scores the consensus. Rounds repeat until the score reaches the thr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,18 +17,23 @@ from qtide import classical, program, quantum, task
 from qtide.apps.clustering import tasks
 from qtide.apps.clustering.arrays import Labels, Points
 from qtide.apps.clustering.configurations import (
+    EXTRA_METHODS,
     MethodParameters,
     ParameterSearch,
     published_configuration,
 )
 from qtide.apps.clustering.consensus import Repair, consensus_labels, gap, repaired
-from qtide.apps.clustering.linkage import LinkageTree
+from qtide.apps.clustering.linkage import LINKAGES, LinkageTree
 from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
 from qtide.apps.clustering.silhouette import equal_parts, merged_silhouette
 from qtide.core.errors import UsageError
 
-WEIGHTINGS = ("quality", "published")
-CONFIGURATIONS = ("search", "published")
+CHOICES: dict[str, Collection[str]] = {
+    "weighting": ("quality", "published"),
+    "configuration": ("search", "published"),
+    "linkage": LINKAGES,
+    "method": EXTRA_METHODS,
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ async def clustering(
     `parts`, that many tasks compute the exact silhouette; otherwise one task computes it as
     precisely as the threshold requires.
     """
-    _check(weighting, configuration)
+    _check(weighting=[weighting], configuration=[configuration], linkage=[linkage], method=method)
     data = await task(tasks.load_points, points, blobs, columns)
     plan = None
     if configuration == "search":
@@ -89,11 +95,12 @@ async def clustering(
     return await _conclude(data, labels, rounds, threshold, folder)
 
 
-def _check(weighting: str, configuration: str) -> None:
-    if weighting not in WEIGHTINGS:
-        raise UsageError(f"--weighting is {' or '.join(WEIGHTINGS)}, not {weighting!r}")
-    if configuration not in CONFIGURATIONS:
-        raise UsageError(f"--configuration is {' or '.join(CONFIGURATIONS)}, not {configuration!r}")
+def _check(**given: list[str]) -> None:
+    """Refuse unknown names before the first task."""
+    for name, values in given.items():
+        for value in values:
+            if value not in CHOICES[name]:
+                raise UsageError(f"--{name} is {' or '.join(CHOICES[name])}, not {value!r}")
 
 
 def _setting(

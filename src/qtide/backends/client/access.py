@@ -23,7 +23,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from qtide.core.errors import UsageError
-from qtide.core.files import state_folder
+from qtide.core.files import is_there, state_folder
 from qtide.core.sockets import Untrusted, connected
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
@@ -156,7 +156,7 @@ def _listens_at(url: str) -> bool:
 def _nowhere() -> str:
     """The message that no service was found, and why."""
     start = f"set {URL} (and {TOKEN}), or start one: qtide serve --demo"
-    left = next((file for file in access_files() if file.exists()), None)
+    left = next((file for file in access_files() if is_there(file)), None)
     if left is not None:
         return f"no vQPU service is running here: {left} is of an earlier one; {start}"
     return f"no vQPU service is known: {start}"

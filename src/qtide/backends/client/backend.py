@@ -167,6 +167,8 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         """The formats of payloads that the device takes."""
         self.most: dict[str, int] = found["properties"]["most"]
         """The limits on `shots`, `circuits` and so on of one task."""
+        self.simulator: bool = found["properties"].get("emulated", False)
+        """Whether it is emulated; others are held to the limits of IBM's by qiskit-ibm-runtime."""
         self.session: str | None = None
         """The id of the session in which its tasks run, if they do."""
         self._fitted: dict[str, QuantumCircuit] = {}

@@ -131,9 +131,9 @@ class Client:
 
         It runs only on the set `calibration`, or only if the device was calibrated within the last
         `calibrated_within` seconds; if that fails, it is refused or ends without a charge. The
-        device may be a class such as `any:gate`; then it goes where it should end first, with an
-        expected fidelity of `min_fidelity` at least. With `beside_others`, it may run at the same
-        time as others' circuits, on other qubits of the device, for less.
+        device may be a class such as `any:gate`; then it goes where it should end first. It is
+        refused where its expected fidelity is below `min_fidelity`. With `beside_others`, it may
+        run at the same time as others' circuits, on other qubits of the device, for less.
         """
         form = self._form(payload, device) | {
             "shots": shots,
@@ -413,7 +413,11 @@ class DeviceSession(RemoteTask):
     """A session: a device that only this user's tasks use for a while; a task until its end."""
 
     def __enter__(self) -> DeviceSession:
-        return self.begun()
+        try:
+            return self.begun()
+        except BaseException:
+            self.close()  # else it would hold the device, and be charged, for nobody
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()

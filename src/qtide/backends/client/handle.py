@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qtide.backends.client.backend import Backend
     from qtide.backends.client.dimod_sampler import DimodSampler
     from qtide.backends.client.qiskit_estimator import QiskitEstimator
+    from qtide.backends.client.qiskit_sampler import QiskitSampler
 
 
 class QpuHandle:
@@ -40,6 +41,12 @@ class QpuHandle:
         from qtide.backends.client.qiskit_estimator import QiskitEstimator
 
         return QiskitEstimator(self.backend(), **options)
+
+    def qiskit_sampler(self, **options: Any) -> QiskitSampler:
+        """Return a sampler primitive of the device; options are those of `QiskitSampler`."""
+        from qtide.backends.client.qiskit_sampler import QiskitSampler
+
+        return QiskitSampler(self.backend(), **options)
 
     def sampler(self) -> DimodSampler:
         """Return the device as a dimod sampler; dimod is loaded only now."""

@@ -1,7 +1,7 @@
 """An open batch: tasks that belong together, added one by one, found again by the batch's name.
 
-Each task has the key NAME/NUMBER at the service. So a program that was killed opens the batch under
-the same name and has all its tasks again; adding a task that is there already does not repeat it.
+Each task has the key NAME/NUMBER at the service, and its second retry NAME/NUMBER+2. So a program
+that was killed opens the batch under the same name and has all its tasks; `len` says how many.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class OpenBatch:
             times = 1
             while self._client.find(self._key(number, times)) is not None:
                 times += 1
-        return f"{self._name}/{number}/{times}"
+        return f"{self._name}/{number}+{times}"
 
     def _last(self, task: RemoteTask, number: int) -> RemoteTask:
         """The last retry of a task, or the task itself."""

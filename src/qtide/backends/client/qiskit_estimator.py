@@ -18,7 +18,13 @@ from qiskit.primitives.containers.estimator_pub import EstimatorPub
 from qtide.backends.client.backend import Backend
 from qtide.backends.client.client import RemoteTask
 from qtide.backends.client.qiskit_sampler import PrimitiveJob, values_for
-from qtide.backends.payloads.formats.pubs import CALIBRATIONS, ObservableArray, Pub, Pubs
+from qtide.backends.payloads.formats.pubs import (
+    CALIBRATIONS,
+    MOST_TERMS,
+    ObservableArray,
+    Pub,
+    Pubs,
+)
 from qtide.core.errors import UsageError
 
 PRECISION = 1 / 64
@@ -155,6 +161,12 @@ class QiskitEstimator(BaseEstimatorV2):  # type: ignore[misc]  # Qiskit has no t
 
 def _paulis(observable: dict[str, float]) -> dict[str, float]:
     """An observable as coefficients of Pauli labels: projectors become sums."""
+    size = sum(2 ** sum(letter in PROJECTORS for letter in label) for label in observable)
+    if size > MOST_TERMS:
+        raise UsageError(
+            f"projectors become sums of Pauli operators, here of {size}; {MOST_TERMS} at most are "
+            "taken: use fewer projectors, or count the bit strings of a sampler"
+        )
     terms: dict[str, float] = {}
     for label, coefficient in observable.items():
         letters = [PROJECTORS.get(letter, ((letter, 1.0),)) for letter in label]

@@ -11,6 +11,7 @@ from asyncio import CancelledError
 from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
 from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
 from qtide.core.ledger import Span
 from qtide.core.resources import UNKNOWN, BillingWeights, NodeKind, NodePart, Room
-from qtide.core.world.world import Future, World
+from qtide.core.world.world import Alarm, Future, World
 from qtide.programs.phase import TaskAttempt, TimeSpent
 
 
@@ -154,6 +155,8 @@ class Attempt:
     work: Work
     answer: Future[Any]
     imported: Imported = NOTHING
+    alarm: Alarm | None = None
+    """What ends it at its limit."""
 
 
 class Node:
@@ -197,11 +200,9 @@ class Node:
         counted = self._world.counted
         rate = self.room.kind.part_rate(slot)
         lane, name = f"node/{self.name}", work.task.name
-        with work.job.ledger.span("busy", lane, name, part=part, rate=rate) as busy:
-            limit = work.task.limit
-            alarm = None
-            if limit is not None:
-                alarm = self._world.alarm(limit, lambda: self._time_out(ticket, work))
+        with work.job.ledger.span("busy", lane, name, work.key, part, rate) as busy:
+            if slot is None or self._world.is_virtual:  # else its process may have to start first
+                self.begun(ticket)
             try:
                 self._host.send(self, ticket, work)
                 result = await attempt.answer
@@ -216,9 +217,15 @@ class Node:
                 return result
             finally:
                 del self._attempts[ticket]
-                if alarm is not None:
-                    alarm.cancel()
+                if attempt.alarm is not None:
+                    attempt.alarm.cancel()
                 self._book(work, busy.start, attempt.imported)
+
+    def begun(self, ticket: int) -> None:
+        """Count a task's limit, if it has one, from now."""
+        attempt = self._attempts.get(ticket)
+        if attempt is not None and (limit := attempt.work.task.limit) is not None:
+            attempt.alarm = self._world.alarm(limit, partial(self._time_out, ticket, attempt.work))
 
     def _time_out(self, ticket: int, work: Work) -> None:
         """Kill the task's process: a task cannot be asked to stop while it runs compiled code."""

@@ -14,7 +14,7 @@ from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import NoOptions, Option, chosen
 from qtide.core.plugins import Plugins
-from qtide.core.resources import EXAMPLE, WEIGHTS
+from qtide.core.resources import EXAMPLE, WEIGHTS, check_size
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -98,6 +98,10 @@ class ClusterKind(ABC):
         """The world whose clock the cluster uses."""
         return RealWorld(time_scale)
 
+    def keeps_agents(self, setting: Setting) -> bool | None:
+        """Whether a node that a job gave back starts at once for the next; None if unknown."""
+        return None
+
     def described_site(self, setting: Setting) -> SiteModel | None:
         """The site's model if a file describes the cluster, otherwise None."""
         return None
@@ -177,4 +181,6 @@ def numbered(kind: str, argument: str) -> int:
     """The number of nodes that an argument names, or the default."""
     if argument and not (argument.isdecimal() and int(argument) > 0):
         raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {argument!r}")
-    return int(argument) if argument else DEFAULT_NODES
+    nodes = int(argument) if argument else DEFAULT_NODES
+    check_size(nodes)
+    return nodes

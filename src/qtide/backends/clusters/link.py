@@ -103,7 +103,7 @@ class Link:
             "malleable": work.member,
         }
         if work.slot is not None:
-            header["slot"] = work.slot.as_json()
+            header |= {"slot": work.slot.as_json(), "limited": work.task.limit is not None}
         self._works[ticket] = work
         self.child.send(header, packed.data)
 
@@ -173,6 +173,10 @@ class Link:
                 self.node.lose(f"did not answer for {self._silence:g} s")
 
     def _answer(self, header: Header, body: bytes) -> None:
+        if "begun" in header:
+            if self.node is not None:
+                self.node.begun(header["begun"])
+            return
         if "said" in header:  # the task runs on
             self._works[header["said"]].hear(header["message"])
             return

@@ -29,7 +29,7 @@ from qtide.core.errors import NodeUnusable, UsageError
 from qtide.core.job import JobContext
 from qtide.core.options import Option
 from qtide.core.processes import Child
-from qtide.core.resources import PLAIN, BillingWeights, NodeKind
+from qtide.core.resources import PLAIN, BillingWeights, NodeKind, check_size
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
@@ -195,10 +195,11 @@ class Local(ClusterKind):
             raise UsageError("--kind says how many nodes there are: use --cluster local")
         most = max((each.count for each in kinds), default=0)
         setting.check_nodes(most or numbered("local", setting.argument))
-        if options.cores is not None and options.cores < 1:
-            raise UsageError(f"--cores has to be at least 1, not {options.cores}")
-        if options.gpus < 0:
-            raise UsageError(f"--gpus has to be at least 0, not {options.gpus}")
+        check_size(cores=1 if options.cores is None else options.cores, gpus=options.gpus)
+
+    def keeps_agents(self, setting: Setting) -> bool:
+        """An agent outlives a grant unless `cold` is set."""
+        return not setting.options(LocalOptions).cold
 
     async def open(self, world: World, setting: Setting) -> Cluster:
         """Open the cluster; agents start when they are needed."""

@@ -36,6 +36,8 @@ THREADS = (
 )
 """Variables by which libraries decide on their number of threads."""
 PROGRAM = "from qtide.backends.clusters.nursery import main; main()"
+LIMIT = 90.0
+"""Seconds within which a nursery must answer; it may have to import modules first."""
 LONGEST = 1 << 20
 """Maximum bytes of a request to a nursery."""
 MOST_IDLE = 2
@@ -73,6 +75,7 @@ class Nursery:
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
+        self._control.settimeout(LIMIT)
         self._lock = Lock()
 
     def fork(self, pipes: list[int], modules: list[str]) -> int:
@@ -85,8 +88,12 @@ class Nursery:
 
     def _asked(self, request: dict[str, Any], pipes: list[int]) -> int:
         with self._lock:
-            socket.send_fds(self._control, [json.dumps(request).encode()], pipes)
-            answer = self._control.recv(LONGEST)
+            try:
+                socket.send_fds(self._control, [json.dumps(request).encode()], pipes)
+                answer = self._control.recv(LONGEST)
+            except TimeoutError:
+                self._process.kill()  # and its agents with it
+                raise
         if not answer:
             raise ConnectionError("the nursery of the node's agents has died")
         return int(answer)
@@ -131,6 +138,8 @@ class PartAgents:
         agent.output.begin(ticket)
         with suppress(BrokenPipeError, ValueError):  # its end is noticed where answers are read
             agent.tasks.write(frame(header, body))
+        if header["limited"]:  # the start of its process does not count
+            self.send(frame({"begun": ticket}))
 
     def _assign(self, agent: PartAgent, ticket: int) -> None:
         """Record an agent's task; whoever buries the agent from now on reports it."""
@@ -256,7 +265,9 @@ def main() -> NoReturn:
     die_with_parent()
     keep_bytecode()
     limit(**terms.get("limits", {}))
-    prepare(**terms.get("preparation", {}))
+    preparation = terms.get("preparation", {})
+    prepare(**preparation)
+    sys.path[:] = preparation.get("path") or sys.path  # modules to import may come with requests
     while True:
         data, pipes, _, _ = socket.recv_fds(control, LONGEST, 3)
         if not data:
@@ -270,10 +281,10 @@ def main() -> NoReturn:
             continue
         load([each for each in request["modules"] if each not in sys.modules])
         sys.stdout.flush()
-        pid = _forked()
+        nursery, pid = os.getpid(), _forked()
         if not pid:
             control.close()
-            _become_agent(*pipes)
+            _become_agent(nursery, *pipes)
         for pipe in pipes:
             os.close(pipe)
         control.send(str(pid).encode())
@@ -290,8 +301,10 @@ def _forked() -> int:
         return os.fork()
 
 
-def _become_agent(tasks: int, answers: int, printing: int) -> NoReturn:
+def _become_agent(nursery: int, tasks: int, answers: int, printing: int) -> NoReturn:
     die_with_parent()
+    if os.getppid() != nursery:  # it was killed meanwhile, and another agent gets these pipes
+        os._exit(1)
     for pipe in (tasks, answers):
         os.set_inheritable(pipe, False)
     for stream in (1, 2):

@@ -32,7 +32,7 @@ from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
-from qtide.core.resources import PLAIN, BillingWeights, NodeKind
+from qtide.core.resources import PLAIN, BillingWeights, NodeKind, check_size
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
@@ -109,10 +109,7 @@ def site_model(setting: Setting) -> SiteModel:
     else:
         model = SiteModel(nodes=numbered("simulated", setting.argument))
     options = setting.options(SimulatedOptions)
-    if (options.cores or 1) < 1 or (options.gpus or 0) < 0:
-        raise UsageError(
-            "a node has at least one core (--cores), and no fewer than 0 GPUs (--gpus)"
-        )
+    check_size(cores=1 if options.cores is None else options.cores, gpus=options.gpus or 0)
     if options.kind and setting.argument.isdecimal():
         raise UsageError("--kind says how many nodes there are: use --cluster simulated")
     return replace(

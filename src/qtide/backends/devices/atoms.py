@@ -39,6 +39,9 @@ DETUNING = 12.0
 AMPLITUDE = 8.0
 """Amplitude in the middle of the sweep, in rad/µs."""
 
+EXCITED = {"ground-rydberg": "r", "digital": "h"}
+"""The state that each measurement reads as one; without one, the Rydberg state, if it is used."""
+
 NO_LIGHT = 1e-9
 """Amplitude at both ends of the sweep: interpolated waveforms cannot be zero there."""
 
@@ -127,11 +130,23 @@ def _built(batch: PulseBatch) -> Iterator[Any]:
             if sequence.device != DigitalAnalogDevice:
                 sequence = sequence.with_new_device(DigitalAnalogDevice)
             for values in program.values:
-                yield sequence.build(**values) if sequence.is_parametrized() else sequence
+                built = sequence.build(**values) if sequence.is_parametrized() else sequence
+                _check_measurement(built)
+                yield built
         except Exception as error:
             text = f"{error} {error.__cause__ or ''}"
             words = text.rpartition("),): ")[2]  # Pulser lists an error for each channel
             raise PayloadRefused(f"{where}: {plain_message(ValueError(words))}") from None
+
+
+def _check_measurement(sequence: Any) -> None:
+    """Refuse a sequence in which nothing happens, or nothing that its measurement would see."""
+    if not sequence.get_duration():
+        raise ValueError("it has no pulses")
+    used = sequence.get_addressed_bases()
+    if sequence.is_measured() and sequence.get_measurement_basis() not in used:
+        measured = sequence.get_measurement_basis()
+        raise ValueError(f"it is measured in the basis {measured}, and no pulse of it acts there")
 
 
 def _sample(sequence: Any, shots: int, draw: Any) -> Shots:
@@ -199,12 +214,16 @@ def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, flo
 
 
 def _final(sequence: Any) -> dict[str, float]:
+    """The probability of each bit string, as measured at the end."""
     from pulser.backend.default_observables import StateResult
     from pulser_simulation import QutipBackendV2, QutipConfig
 
-    config = QutipConfig(observables=[StateResult(evaluation_times=[1.0])], sampling_rate=0.1)
+    config = QutipConfig(observables=[StateResult(evaluation_times=[1.0])])
     state = QutipBackendV2(sequence, config=config).run().state[-1]
-    chances = state.bitstring_probabilities(one_state="r")
+    excited = "r" if "r" in state.eigenstates else "h"
+    if sequence.is_measured():
+        excited = EXCITED[sequence.get_measurement_basis()]
+    chances = state.bitstring_probabilities(one_state=excited)
     total = sum(chances.values())
     return {bits: float(chance / total) for bits, chance in sorted(chances.items())}
 

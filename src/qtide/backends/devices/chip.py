@@ -80,20 +80,21 @@ def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
     raise UsageError(f"a connection is a pair of the qubits 0 to {qubits - 1}, not {pair!r}")
 
 
-def expected_fidelity(circuit: Any, chip: Chip, metrics: Mapping[str, float]) -> float:
+def expected_fidelity(circuit: Any, qubits: Sequence[str], metrics: Mapping[str, float]) -> float:
     """The product of the fidelities of all operations of a Qiskit circuit, as they are measured.
 
-    `metrics` has them by IQM's names; what it does not have counts as perfect. Both branches of a
-    condition count, as either may run.
+    `qubits` are those of the chip on which the circuit's own are. `metrics` has the fidelities by
+    IQM's names; what it does not have counts as perfect. Both branches of a condition count, as
+    either may run.
     """
     found = 1.0
     for each in circuit.data:
-        names = [chip.qubits[circuit.find_bit(qubit).index] for qubit in each.qubits]
+        names = [qubits[circuit.find_bit(qubit).index] for qubit in each.qubits]
         if each.name == "measure":
             found *= metrics.get(f"metrics.ssro.measure.default.{names[0]}.fidelity", 1.0)
         elif each.name == "if_else":
             blocks = each.operation.blocks
-            found *= math.prod(expected_fidelity(block, chip, metrics) for block in blocks)
+            found *= math.prod(expected_fidelity(block, names, metrics) for block in blocks)
         elif each.name in ("barrier", "delay", "reset", "id"):
             continue
         elif len(names) == 1:

@@ -132,15 +132,16 @@ def _moments(
     return mean, np.maximum(0.0, square - mean**2) / shots
 
 
-def calibrations(qubits: int) -> Iterator[Any]:
-    """The circuits that tell the readout errors: all qubits in 0, then all in 1."""
+def calibrations(qubits: int, support: int) -> Iterator[Any]:
+    """The circuits that tell the readout errors of the support: all of it in 0, then in 1."""
     from math import pi
 
     from qiskit import QuantumCircuit
 
+    measured = [qubit for qubit in range(qubits) if support >> qubit & 1]
     for angle in (0.0, pi):
         circuit = QuantumCircuit(qubits, qubits)
         if angle:
-            circuit.rx(angle, range(qubits))
-        circuit.measure(range(qubits), range(qubits))
+            circuit.rx(angle, measured)
+        circuit.measure(measured, measured)
         yield circuit

@@ -94,6 +94,7 @@ class GateDevice(Device):
             "connections": [[names[a], names[b]] for a, b in self.chip.connections],
             "gates": list(self._gates),
             "operations": list(OPERATIONS),
+            "emulated": True,
             "noisy": self._noisy,
             "metrics": metrics(self.chip, self._noise if self._noisy else 0.0),
             "most": {
@@ -117,7 +118,7 @@ class GateDevice(Device):
             sizes = [qiskit_size(p.circuit) for p in payload.pubs for _ in range(p.executions)]
         else:
             sizes = [qiskit_size(circuit) for circuit in circuits]
-        width = self._emulated_qubits(circuits)
+        width = self._emulated_qubits(payload)
         amplitudes = 4**width if self._noisy else 2**width
         fixed = shot = 0.0
         for gates, each_shot in sizes:
@@ -130,7 +131,7 @@ class GateDevice(Device):
         """The mean of the circuits' expected fidelities, by the metrics of its calibration."""
         circuits = self._circuits(payload)
         known = metrics(self.chip, self._noise if self._noisy else 0.0)
-        return mean(expected_fidelity(one, self.chip, known) for one in circuits)
+        return mean(expected_fidelity(one, self.chip.qubits, known) for one in circuits)
 
     def pieces(
         self, payload: Any, shots: int, seed: int, chunk: float, done: int
@@ -224,7 +225,8 @@ class GateDevice(Device):
             return [
                 self._sample(pub, n, pub.shots(shots), s) for n, (pub, s) in enumerate(pubs, first)
             ]
-        readout = self._readout(payload, shots, seed) if payload.mitigated else None
+        calibrated = payload.mitigated and payload.support  # the identity alone is not measured
+        readout = self._readout(payload, shots, seed) if calibrated else None
         return [self._estimate(pub, pub.shots(shots), s, readout) for pub, s in pubs]
 
     def _sample(self, pub: Pub, number: int, shots: int, seed: int) -> Shots:
@@ -244,7 +246,8 @@ class GateDevice(Device):
     def _readout(self, payload: Pubs, shots: int, seed: int) -> Readout:
         width = max(pub.circuit.num_qubits for pub in payload.pubs)
         seed = Random(f"{seed} readout").getrandbits(31)
-        zeros, ones = self._experiments(list(calibrations(width)), shots, seed)
+        circuits = list(calibrations(width, payload.support))
+        zeros, ones = self._experiments(circuits, shots, seed)
         return Readout(_counts(zeros), _counts(ones), width)
 
     def _bound(
@@ -275,9 +278,9 @@ class GateDevice(Device):
             method="density_matrix", noise_model=noise_model(self._noise), **options
         )
 
-    def _emulated_qubits(self, circuits: Sequence[Any]) -> int:
+    def _emulated_qubits(self, payload: Any) -> int:
         """The number of qubits that the emulator has to keep the state of."""
-        return max((circuit.num_qubits for circuit in circuits), default=0)
+        return max((circuit.num_qubits for circuit in self._circuits(payload)), default=0)
 
     def _circuits(self, payload: Any) -> Sequence[Any]:
         """All circuits of a payload, as Qiskit circuits."""

@@ -89,13 +89,18 @@ class GridDevice(GateDevice):
     def _both_ways(self) -> list[tuple[int, int]]:
         return [pair for a, b in self.chip.connections for pair in ((a, b), (b, a))]
 
-    def _emulated_qubits(self, circuits: Sequence[Any]) -> int:
-        """The emulator leaves out the qubits that a circuit does not use."""
-        return max((len(used(circuit)) for circuit in circuits), default=0)
+    def _emulated_qubits(self, payload: Any) -> int:
+        """The emulator leaves out the qubits that a circuit does not use, and nobody measures."""
+        masks = [_mask(circuit) for circuit in self._circuits(payload)]
+        if isinstance(payload, Pubs) and payload.pubs[0].observables is not None:
+            pairs = list(zip(payload.pubs, masks, strict=True))
+            masks = [mask | each.basis.support for pub, mask in pairs for each in pub.settings]
+            masks += [payload.support] if payload.mitigated else []
+        return max((mask.bit_count() for mask in masks), default=0)
 
     def _check(self, payload: Any) -> None:
         super()._check(payload)
-        width = self._emulated_qubits(self._circuits(payload))
+        width = self._emulated_qubits(payload)
         if width > MOST_NOISY_QUBITS:
             raise PayloadRefused(
                 f"the {self.name} emulates circuits of up to {MOST_NOISY_QUBITS} of its qubits, "
@@ -196,6 +201,11 @@ def used(circuit: Any) -> list[Any]:
     """The qubits that a Qiskit circuit uses, in order."""
     touched = {qubit for each in circuit.data if each.name not in IDLE for qubit in each.qubits}
     return [qubit for qubit in circuit.qubits if qubit in touched]
+
+
+def _mask(circuit: Any) -> int:
+    """The qubits that a circuit uses, qubit 0 in the lowest bit."""
+    return sum(1 << circuit.find_bit(qubit).index for qubit in used(circuit))
 
 
 def compact(circuit: Any) -> Any:

@@ -232,7 +232,8 @@ class BatchQueue:
             numbers = np.arange(self._numbered, self._numbered + len(chunk))
             self._numbered += len(chunk)
             columns = (chunk.submit, chunk.nodes, chunk.run, chunk.limit, numbers, chunk.user)
-            rest = np.vstack([rest, np.column_stack(columns)])
+            rows = np.column_stack(columns)
+            rest = np.vstack([rest, rows]) if len(rest) else rows
         self._rows = rest
         self._counts[kernel.ROW], self._counts[kernel.ROWS] = 0, len(rest)
 

@@ -15,7 +15,7 @@ A job waits or runs in a slot. Arrays are named after the columns that they hold
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -26,12 +26,16 @@ Result = TypeVar("Result")
 
 
 def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Compile a function to machine code, which is cached on disk for later processes."""
+    """Compile a function into its callers, as machine code that is cached on disk.
+
+    Without reference counts: they would take most of the time, as each call passes ten arrays.
+    """
     try:
         import numba  # optional: without it, the same code runs slowly
     except ImportError:
         return function
-    return cast("Callable[Given, Result]", numba.njit(cache=True)(function))
+    options: dict[str, Any] = {"cache": True, "inline": "always", "_nrt": False}
+    return cast("Callable[Given, Result]", numba.njit(**options)(function))
 
 
 # the columns of `slot_times` and of `slot_counts`
@@ -176,18 +180,20 @@ def _pass(
     counts[CHANGED] = counts[BLOCKED] = 0
     if counts[FREE] == 0:
         return
-    now, blocked, shadow, extra, kept = clock[NOW], False, 0.0, 0, 0
-    queued = counts[QUEUED]
+    now, free, queued = clock[NOW], counts[FREE], counts[QUEUED]
+    enough = 1 if counts[EASY] else free + 1  # free nodes with which a job may pass a blocked one
+    blocked, shadow, extra, kept = False, 0.0, 0, 0
     for place in range(queued):
         slot = queue[place]
         nodes = slot_counts[slot, NODES]
-        starts = slot_counts[slot, STATE] == WAITING and nodes <= counts[FREE]
+        starts = nodes <= free and slot_counts[slot, STATE] == WAITING
         if blocked and starts:
             in_time = now + slot_times[slot, LIMIT] <= shadow
-            starts = counts[EASY] == 1 and (in_time or nodes <= extra)
+            starts = in_time or nodes <= extra
             if starts and not in_time:
                 extra -= nodes
         if starts:
+            free -= nodes
             _start(slot, now, counts, slot_times, slot_counts, expected, end_times, end_slots, out)
             continue
         queue[kept] = slot
@@ -195,7 +201,7 @@ def _pass(
         if not blocked and slot_counts[slot, STATE] == WAITING:
             blocked = True
             shadow, extra = _reservation(now, nodes, counts, slot_counts, slot_times, expected)
-        if blocked and (counts[FREE] == 0 or counts[EASY] == 0):
+        if blocked and free < enough:
             if kept <= place:
                 for left in range(place + 1, queued):
                     queue[kept] = queue[left]

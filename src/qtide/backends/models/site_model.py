@@ -109,6 +109,8 @@ class Mix:
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
     table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
     """Instead of `tasks`: seconds of one task by its number of nodes."""
+    malleable: bool = False
+    """Whether the task of `table` may change its number of nodes while it runs."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
     needs: str = ""
@@ -464,6 +466,8 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     yield from _of_needs(model)
     if mix.table and (mix.needs or mix.alone_needs):
         yield "hybrid.table: its task takes whole nodes; remove needs, or the table"
+    if mix.malleable and not mix.table:
+        yield "hybrid.malleable: no table says how long its task takes; add hybrid.table"
     if mix.table and 1 not in mix.table:
         yield "hybrid.table: it has to say how long one node takes; add an entry for 1"
     if model.service is not None and mix.quantum > model.service.limit:
@@ -472,13 +476,18 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
 
 
 def _of_needs(model: SiteModel) -> Iterator[str]:
-    """Needs that no node of the site can meet."""
-    there = {kind.name: kind for kind, _ in model.part("").kind_parts()}
-    usual = next(iter(there))
     for key, words in (("needs", model.hybrid.needs), ("alone_needs", model.hybrid.alone_needs)):
-        needs = Needs.parse(words) if words else WHOLE
-        kind = there.get(needs.kind or usual)
-        if kind is None:
-            yield f"hybrid.{key}: there is no kind {needs.kind!r}; there are: {', '.join(there)}"
-        elif kind.share(needs) > 1:
-            yield f"hybrid.{key}: a task needs {needs}, but a node has {kind.content}"
+        why = unmet(model, Needs.parse(words) if words else WHOLE)
+        if why:
+            yield f"hybrid.{key}: {why}"
+
+
+def unmet(model: SiteModel, needs: Needs) -> str | None:
+    """Why no node of the site can meet what a task needs; None if one can."""
+    there = {kind.name: kind for kind, _ in model.part("").kind_parts()}
+    kind = there.get(needs.kind or next(iter(there)))
+    if kind is None:
+        return f"there is no kind {needs.kind!r}; there are: {', '.join(there)}"
+    if kind.share(needs) > 1:
+        return f"a task needs {needs}, but a node has {kind.content}"
+    return None

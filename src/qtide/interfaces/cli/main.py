@@ -202,7 +202,8 @@ class Commands(PlainGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's words
+            words = error.message.removeprefix("Value error, ")  # pydantic's
+            error.message = words.partition(", unable to")[0]
             context, param = error.ctx, error.param
             if context and param and _source(context, param.name) == "DEFAULT_MAP":
                 error.message += f" (in {Settings.read(ctx.params.get('config')).places()})"

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel, read_site
+from qtide.backends.models.site_model import (
+    Billing,
+    QpuModel,
+    ServiceModel,
+    SiteModel,
+    read_site,
+    unmet,
+)
 from qtide.core.errors import UsageError
+from qtide.core.resources import WHOLE, Needs
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, print_rows, say, status, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
@@ -38,6 +46,17 @@ plan = typer.Typer(
 Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.")]
 Tasks = Annotated[str, typer.Option(help="Seconds of each concurrent task.")]
 Alone = Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")]
+TaskNeeds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cores=4,gpus=1",
+        help="What each concurrent task needs of a node.  [default: a whole node]",
+    ),
+]
+AloneNeeds = Annotated[
+    str | None,
+    typer.Option(metavar="cores=4,kind=gpu", help="What the single task needs of a node."),
+]
 Rounds = Annotated[int, typer.Option(min=1, help="How often all of that comes.")]
 Nodes = Annotated[int, typer.Option(min=1, help="The most nodes of the job.")]
 Wait = Annotated[
@@ -83,6 +102,8 @@ def which_strategy(
     tasks: Tasks = "77.3,3.5,0.2",
     quantum: Quantum = 120.0,
     alone: Alone = 52.0,
+    needs: TaskNeeds = None,
+    alone_needs: AloneNeeds = None,
     rounds: Rounds = 4,
     nodes: Nodes = 3,
     wait: Wait = "0",
@@ -106,11 +127,11 @@ def which_strategy(
 
     _check_finite(quantum=quantum, alone=alone)
     _check_finite(node_price=node_price, qpu_price=qpu_price)
-    steps = [HybridStep(_numbers("tasks", tasks)), HybridStep(quantum=quantum)]
-    if alone:
-        steps.append(HybridStep((alone,)))
-    job = HybridJob(tuple(steps) * rounds, nodes=nodes)
     model = _site(site) if site else SiteModel(nodes=nodes)
+    parallel = HybridStep(_numbers("tasks", tasks), needs=_needs("needs", needs, model))
+    single = HybridStep((alone,), needs=_needs("alone-needs", alone_needs, model))
+    steps = (parallel, HybridStep(quantum=quantum), *([single] if alone else []))
+    job = HybridJob(steps * rounds, nodes=nodes)
     prices = Prices(node=node_price, qpu=qpu_price)
     for name in strategy or ():
         STRATEGIES.load(name)  # rejects unknown names
@@ -130,7 +151,7 @@ def which_strategy(
         axes = {"ratios": RATIOS, "waits": WAITS}
         as_json(asdict(advice) | axes | {"flips": names, "margins": margins})
         return
-    _show(advice, chart)
+    _show(advice, chart, "node-s" if model.billing == Billing() else "billing-s")
 
 
 Longest = Annotated[float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")]
@@ -282,13 +303,14 @@ def _years(years: float) -> str:
     return "never" if isinf(years) else f"{years:.1f}"
 
 
-def _show(advice: Advice, chart: list[list[MapCell]]) -> None:
+def _show(advice: Advice, chart: list[list[MapCell]], charged: str) -> None:
+    """Print the strategies, with what the site charges, and where the advice flips."""
     print_rows(
         [
             {
                 "strategy": each.strategy,
                 "wall s": _range(each.wall),
-                "node-s": _range(each.node_seconds),
+                charged: _range(each.node_seconds),
                 "QPU held s": _range(each.qpu_hold),
             }
             for each in advice.expected
@@ -383,6 +405,15 @@ def _site(file: Path) -> SiteModel:
     for warning in site_warnings(model):
         warn(f"warning: {warning}")
     return model
+
+
+def _needs(option: str, words: str | None, model: SiteModel) -> Needs:
+    """Read what tasks need; refuse what no node of the site has."""
+    found = Needs.parse(words) if words else WHOLE
+    why = unmet(model, found)
+    if why:
+        raise UsageError(f"--{option}: {why}")
+    return found
 
 
 def _check_finite(**values: float) -> None:

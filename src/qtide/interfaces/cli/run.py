@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -23,10 +24,10 @@ from qtide.interfaces.cli.console import as_json, say, show_table, stdout_for_js
 from qtide.interfaces.cli.help import Context, PlainCommand
 from qtide.interfaces.cli.service import Url, client, resume_device
 from qtide.interfaces.progress import TerminalProgress, scale_of
-from qtide.programs.arguments import rows
+from qtide.programs.arguments import UnknownOption, rows
 from qtide.programs.program import APPS, Program, load, located
 from qtide.runs.comparison import Case
-from qtide.runs.driver import Outcome, plain, play, sentence
+from qtide.runs.driver import Outcome, plain, play, remedy, sentence
 from qtide.runs.earlier import durations, precedent_notes
 from qtide.runs.folder import RunFolder, open_ended
 from qtide.runs.run_options import (
@@ -102,7 +103,7 @@ def submit(
     if json:
         as_json({"run": run.name, "folder": str(run.path), "driver": where})
     else:
-        say(f"{run.name} is driven by {where}; follow it with: qtide show {run.name}")
+        say(f"{run.name} is driven by {where}; follow it with: qtide show {quote(run.name)}")
 
 
 def resume(
@@ -184,7 +185,7 @@ def _show(outcome: Outcome, *, json_wanted: bool) -> None:
     for note in (*precedent_notes([run]), *filter(None, [open_ended(run)])):
         say(note)
     say(f"result: {json_text.dumps(value)}")
-    say(f"run {run.name} is in {run.path}; see it with: qtide report {run.name}")
+    say(f"run {run.name} is in {run.path}; see it with: qtide report {quote(run.name)}")
 
 
 def _failure(outcome: Outcome) -> QtideError:
@@ -192,8 +193,8 @@ def _failure(outcome: Outcome) -> QtideError:
     text = sentence(outcome.error)
     if isinstance(outcome.error, QtideError):
         return outcome.error
-    name = outcome.run.name
-    return ProgramFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")
+    todo = f"{remedy(outcome.error)}, then: qtide resume {quote(outcome.run.name)}"
+    return ProgramFailed(f"{text}\nfinished phases are kept; {todo}")
 
 
 class ProgramFailed(QtideError):  # noqa: N818 - the name says what happened
@@ -450,7 +451,11 @@ def _with_options(
                 name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
             }
             terms = {name: given.pop(name) for name in core}
-            command(Spec(located(program), context.args, options=shared_options, **terms), **given)
+            spec = Spec(located(program), context.args, options=shared_options, **terms)
+            try:
+                command(spec, **given)
+            except UnknownOption as error:
+                raise error.among([*core, *own, *mine, *theirs]) from None
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json as json_text
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from difflib import get_close_matches
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -148,6 +150,7 @@ def new(
     with _store(state) as store:
         write(store)
     _audit("token made", state, token=short(digest(made)), user=caller.user, operator=operator)
+    _warn_of(account, state)
     described = {"user": caller.user, "account": account, "days": days}
     if to is not None:
         write_whole(to, f"{made}\n".encode(), mode=0o600)
@@ -159,6 +162,24 @@ def new(
         as_json({"token": made} | described)
     else:
         say(made)
+
+
+def _warn_of(account: str, state: Path | None) -> None:
+    """Warn if the service, where it runs, does not know the account of a new token."""
+    from qtide.backends.client.access import FILE, UNIX
+    from qtide.backends.client.client import Client
+
+    try:
+        place = json_text.loads((existing_state(state) / FILE).read_text())["socket"]
+        known = Client(f"{UNIX}{place}", patience=0.0).call("GET", "/v1/shares")["known"]
+    except (OSError, ValueError, KeyError, QtideError):
+        return
+    if account and account not in known:
+        near = get_close_matches(account, known, 1)
+        warn(
+            f"the service has no share, quota, allocation or usage of an account {account!r}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
 
 
 @token.command("list", cls=PlainCommand)

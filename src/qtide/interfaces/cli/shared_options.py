@@ -79,7 +79,9 @@ Runs = Annotated[
     typer.Option(envvar="QTIDE_RUNS", show_envvar=False, help="Folder of the runs (QTIDE_RUNS)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Name = Annotated[str, typer.Option(help="Name of the run.  [default: program and time]")]
+Name = Annotated[
+    str, typer.Option(help="Name of the run, numbered if taken.  [default: program and time]")
+]
 Run = Annotated[
     str,
     typer.Argument(

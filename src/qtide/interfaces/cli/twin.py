@@ -16,6 +16,7 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, print_rows, say, status, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.runs.folder import RunFolder
+from qtide.runs.open_site import is_virtual
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
@@ -55,8 +56,10 @@ def calibrate(
     Example: qtide twin calibrate last --site site.toml
     """
     from qtide.twin.calibration import calibrate as fit
+    from qtide.twin.calibration import kept_agents
 
-    found = fit([_ended(RunFolder.find(runs, name)) for name in names.split(",")])
+    folders = [RunFolder.find(runs, name) for name in names.split(",")]
+    found = fit(map(_ended, folders), keeps_agents=kept_agents(folders[-1].spec))
     if site is not None:
         site.write_text(found.toml(nodes))
     if json:
@@ -112,7 +115,7 @@ def import_sacct(
     """Turn Slurm's accounting into a workload for a site file.
 
     Write FILE by: sacct -aXP -S 2026-01-01
-    -o JobID,JobName,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES
+    -o JobID,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES,JobName
 
     Example: qtide twin import jobs.txt --to workload.swf
     """
@@ -227,6 +230,7 @@ def predict(
     Example: qtide predict program.py --jobs 2 --nodes 4 --strategy elastic
     """
     from qtide.twin.calibration import calibrate as fit
+    from qtide.twin.calibration import kept_agents
     from qtide.twin.prediction import PredictionCase
     from qtide.twin.prediction import predict as predicted
 
@@ -236,12 +240,14 @@ def predict(
     if len({each.spec.program for each in folders}) > 1:
         raise UsageError("the runs are of different programs; name runs of one")
     ledgers = [_ended(each) for each in folders]
-    site = site_nodes or nodes
-    found = [
-        predicted(ledgers, PredictionCase(name, jobs, nodes, site, vqpus or jobs, quantum))
+    site, taught = site_nodes or nodes, not is_virtual(folders[-1].spec)
+    kept = kept_agents(folders[-1].spec)
+    cases = [
+        PredictionCase(name, jobs, nodes, site, vqpus or jobs, quantum, taught, kept)
         for name in strategy or strategy_names()
     ]
-    fitted = fit(ledgers)
+    found = [predicted(ledgers, case) for case in cases]
+    fitted = fit(ledgers, keeps_agents=kept)
     if json:
         as_json(
             {

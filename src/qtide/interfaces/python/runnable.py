@@ -15,7 +15,7 @@ from qtide.interfaces.progress import progress
 from qtide.interfaces.python.keywords import RunKeywords
 from qtide.interfaces.python.run import Run
 from qtide.programs.program import Program, loading
-from qtide.runs.driver import play
+from qtide.runs.driver import play, remedy
 from qtide.runs.folder import Call, RunFolder, newest_last, reference
 from qtide.runs.run_options import RunOptions, parted
 from qtide.runs.start import BACKGROUND, check_driver, create, launch
@@ -106,7 +106,8 @@ def driven(folder: RunFolder) -> Run[Any]:
             raise _ended(folder) from None
     if outcome.error is not None:
         outcome.error.add_note(
-            f"finished phases are kept; fix it, then: qtide.resume({folder.name!r})"
+            f"finished phases are kept; {remedy(outcome.error)}, "
+            f"then: qtide.resume({folder.name!r})"
         )
         raise outcome.error
     return Run(folder)

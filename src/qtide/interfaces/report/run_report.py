@@ -118,6 +118,8 @@ def sentence(group: Group) -> str:
     jobs = "With one job" if group.jobs == 1 else f"With {group.jobs} jobs at once"
     time = f"{brief(min(totals.values()))} s{_change(totals, base.total)}"
     nodes = f"{brief(min(helds.values()))} node-seconds{_change(helds, base.nodes_held)}"
+    if len(totals) == 1:
+        return f"{jobs}, {next(iter(totals))} took {time} and held {nodes}."
     first = f"{_least(totals, 'finished first, after', 'took')} {time}"
     return f"{jobs}, {first}; {_least(helds, 'held the fewest nodes over time,', 'held')} {nodes}."
 

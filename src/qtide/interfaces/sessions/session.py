@@ -68,7 +68,7 @@ def session(
     strategy: str | None = None,
     cluster: str | None = None,
     qpu: str | None = None,
-    name: str = "",
+    name: str | None = None,
     nodes: int | None = None,
     vqpus: int | None = None,
     time_scale: float | None = None,
@@ -93,12 +93,12 @@ def session(
         raise TypeError(f"initializer= takes a function, not {initializer!r}")
     core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
     rest = {"time_scale": time_scale, "seed": seed, "needs": needs, "runs": runs}
-    given = RunOptions("run", core | rest | {**options})
+    given = RunOptions("run", core | rest | {**options}, ("name", "initializer", "initargs"))
     script = getattr(main, "__file__", None)
     program = str(Path(script).absolute()) if script else "<notebook>"
     spec = decided(given.spec(program, session=True), given.runs)
     check_site(spec)
-    run = _folder(given.runs, name, with_precedent(spec, given.runs))
+    run = _folder(given.runs, name or "", with_precedent(spec, given.runs))
     world, durations = world_for(spec), recorded(run.spec)
     device_log = run.path / "device.log"
     return Session(

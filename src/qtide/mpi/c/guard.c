@@ -2,7 +2,7 @@
  *
  * MPICH waits for a lost process forever. So, by MPI's profiling interface, each blocking call of a
  * program that has a job begins the non-blocking one, tests it until it is done, and looks at the
- * other processes meanwhile. Calls that exist only in a blocking form run in a thread.
+ * other processes meanwhile. Calls that make communicators exist only in a blocking form (derived.c).
  * Collectives write to a landing (landing.c); what a call sends stays as it is until every rank knows of
  * a loss (control_settle).
  */
@@ -166,6 +166,12 @@ LANDED(Neighbor_allgatherv, TO_ALL_V, (from, out, type, to, in, places, kind, co
 LANDED(Neighbor_alltoallv, EACH_V, (from, out, at, type, to, in, places, kind, comm), to, true,
        landing_blocks(&landing, neighbours(comm), in, places, kind),
        neighbor_alltoallv(from, out, at, type, to, in, places, kind, comm, &request))
+LANDED(Neighbor_alltoallw,
+       (const void *from, const int out[], const MPI_Aint at[], const MPI_Datatype types[], void *to,
+        const int in[], const MPI_Aint places[], const MPI_Datatype kinds[], MPI_Comm comm),
+       (from, out, at, types, to, in, places, kinds, comm), to, true,
+       for (int i = 0; i < neighbours(comm); i++) landing_block(&landing, places[i], in[i], kinds[i]),
+       neighbor_alltoallw(from, out, at, types, to, in, places, kinds, comm, &request))
 
 #define REDUCING (const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
 LANDED(Allreduce, REDUCING, (from, to, count, type, op, comm), to, from == MPI_IN_PLACE,
@@ -378,67 +384,6 @@ int MPI_Mrecv(void *data, int count, MPI_Datatype type, MPI_Message *message, MP
     return code != MPI_SUCCESS ? code : world_wait(&request, status, watch);
 }
 
-/* -- communicators ------------------------------------------------------------------------------ */
-
-typedef struct {
-    MPI_Comm comm, result;
-    int colour, key, tag;
-    MPI_Group group;
-} Creation;
-
-static int dup_comm(void *arg)
-{
-    Creation *each = arg;
-    return PMPI_Comm_dup(each->comm, &each->result);
-}
-
-static int split_comm(void *arg)
-{
-    Creation *each = arg;
-    return PMPI_Comm_split(each->comm, each->colour, each->key, &each->result);
-}
-
-static int create_comm(void *arg)
-{
-    Creation *each = arg;
-    return PMPI_Comm_create(each->comm, each->group, &each->result);
-}
-
-/* A barrier first, to notice who is already gone; then the call in a thread. */
-static int created(int (*function)(void *), Creation terms, MPI_Comm *result)
-{
-    int code = MPI_Barrier(terms.comm);
-    if (code != MPI_SUCCESS)
-        return code;
-    Creation *each = malloc(sizeof *each);
-    *each = terms;
-    if (world_call(function, each, job_watch()))
-        return world_lost_code(); /* its thread may still use `each` */
-    *result = each->result;
-    free(each);
-    return MPI_SUCCESS;
-}
-
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *result)
-{
-    return job_watch() == NULL ? PMPI_Comm_dup(comm, result)
-                               : created(dup_comm, (Creation){.comm = comm}, result);
-}
-
-int MPI_Comm_split(MPI_Comm comm, int colour, int key, MPI_Comm *result)
-{
-    return job_watch() == NULL
-               ? PMPI_Comm_split(comm, colour, key, result)
-               : created(split_comm, (Creation){.comm = comm, .colour = colour, .key = key}, result);
-}
-
-int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *result)
-{
-    return job_watch() == NULL
-               ? PMPI_Comm_create(comm, group, result)
-               : created(create_comm, (Creation){.comm = comm, .group = group}, result);
-}
-
 /* -- beginning and end -------------------------------------------------------------------------- */
 
 /* A program may begin MPI before the job: it begins as a world of one process. */
@@ -464,14 +409,48 @@ int MPI_Finalize(void)
     return world_end() ? MPI_ERR_OTHER : MPI_SUCCESS;
 }
 
-/* In place of UCX's: if a newcomer dies before MPI_Comm_accept() has answered it, MPICH 5.0.2 releases a
- * request that is an error, an address that no memory has, and crashes. */
+/* -- newcomers that die while they join: in place of UCX's functions, for two faults of MPICH 5.0.2 ----- */
+
+#define UCX_UNREACHABLE ((void *)(intptr_t)-6)
+#define UCX_ERRORS 100 /* the highest addresses are errors */
+
+#define UCX(name, result, parameters)                                                              \
+    static result(*real) parameters;                                                               \
+    if (real == NULL)                                                                              \
+        real = (result(*) parameters)dlsym(RTLD_NEXT, #name)
+
+/* UCX cannot attach the memory of a process of this computer that has died since it sent its address. MPICH
+ * takes no notice of that, and sends to an endpoint that does not exist, or to one that was there before. */
+signed char ucp_ep_create(void *worker, const void *terms, void **made)
+{
+    UCX(ucp_ep_create, signed char, (void *, const void *, void **));
+    signed char status = real(worker, terms, made);
+    if (status != 0)
+        *made = NULL;
+    return status;
+}
+
+#define SENT(name)                                                                                 \
+    void *name(void *to, const void *data, size_t count, uint64_t tag, const void *how)            \
+    {                                                                                              \
+        UCX(name, void *, (void *, const void *, size_t, uint64_t, const void *));                 \
+        return to == NULL ? UCX_UNREACHABLE : real(to, data, count, tag, how);                     \
+    }
+SENT(ucp_tag_send_nbx)
+SENT(ucp_tag_send_sync_nbx)
+
+void *ucp_am_send_nbx(void *to, unsigned handler, const void *head, size_t length, const void *data,
+                      size_t count, const void *how)
+{
+    UCX(ucp_am_send_nbx, void *,
+        (void *, unsigned, const void *, size_t, const void *, size_t, const void *));
+    return to == NULL ? UCX_UNREACHABLE : real(to, handler, head, length, data, count, how);
+}
+
+/* It releases a request that is an error, as of a newcomer that dies before MPI_Comm_accept() answers. */
 void ucp_request_release(void *request)
 {
-    enum { ERRORS = 100 };
-    static void (*release)(void *);
-    if (release == NULL)
-        release = (void (*)(void *))dlsym(RTLD_NEXT, "ucp_request_release");
-    if (release != NULL && (uintptr_t)request < (uintptr_t)-ERRORS)
-        release(request);
+    UCX(ucp_request_release, void, (void *));
+    if ((uintptr_t)request < (uintptr_t)-UCX_ERRORS)
+        real(request);
 }

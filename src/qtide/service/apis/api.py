@@ -116,6 +116,9 @@ def _mistake(error: RequestValidationError) -> str:
     """Describe what is wrong with a request, without repeating its contents."""
     first: Mapping[str, Any] = error.errors()[0]
     where = ".".join(str(each) for each in first["loc"] if each != "body")
+    if first["loc"][0] == "path" and first["type"] == "string_pattern_mismatch":
+        what = first["loc"][-1]
+        return f"there is no {'task with that id' if what == 'id' else f'such {what}'} here"
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 

@@ -40,7 +40,7 @@ class SubmissionForm(BaseModel):
     session: Text | None = None
     """The session that it belongs to; it starts at once while that holds the device."""
     min_fidelity: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The least expected fidelity, if `device` is a class such as `any:gate`."""
+    """The least expected fidelity; where it should be lower, the task is refused."""
     beside_others: bool = False
     """Whether it may run at the same time as others' circuits, on other qubits."""
     calibration: Text | None = None

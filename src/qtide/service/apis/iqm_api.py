@@ -131,10 +131,14 @@ def _compilation(service: Service, task: ServiceTask) -> dict[str, Any] | None:
 
 
 def _timeline(task: ServiceTask) -> Iterator[tuple[str, float | None]]:
-    yield "created", task.submitted
+    """IQM's own steps; circuits are checked before they are accepted, and not compiled."""
+    for step in ("created", "received", "compilation_started", "compilation_ended"):
+        yield step, task.submitted
     yield "execution_started", task.started
     if task.started is not None:
         yield "execution_ended", task.ended
+    if task.state is TaskState.DONE:
+        yield "ready", task.ended
     yield STATUS[task.state], task.ended
 
 

@@ -117,6 +117,11 @@ class ServedDevice:
         return self._state.trouble or self._state.drained or planned
 
     @property
+    def drained(self) -> bool:
+        """Whether an operator drained it, and has not resumed it."""
+        return self._state.drained is not None
+
+    @property
     def maintenance(self) -> list[MaintenanceWindow]:
         """Planned maintenance that is not over."""
         now = self._world.now()

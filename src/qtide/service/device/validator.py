@@ -104,6 +104,14 @@ class Checked:
     width: int | None = None
     """The qubits that it takes beside others' circuits; None if it has to have the device alone."""
 
+    def check_fidelity(self, floor: float | None, device: str) -> None:
+        """Refuse it if it should not reach a fidelity; one that cannot be told counts as 1."""
+        if floor is not None and self.fidelity is not None and self.fidelity < floor:
+            raise PayloadRefused(
+                f"{device} should not reach a fidelity of {floor:g}, but of {self.fidelity:.3g}: "
+                "ask for less, or for a shorter circuit"
+            )
+
 
 class Validator:
     """The validators of a device, started on demand."""

@@ -186,7 +186,9 @@ class Feed:
             "state": state,
             "since": since,
             "reason": device.reason,
-            "drained": device.why_waiting() == "maintenance",
+            "drained": device.drained,
+            "closed": device.why_waiting() == "maintenance",
+            "maintenance": [each.model_dump() for each in device.maintenance],
             "policy": device.setup.policy,
             "slots": device.setup.slots,
             "waiting": device.waiting,
@@ -232,7 +234,11 @@ class Feed:
         changed, self._changed = self._changed, {}
         devices = []
         for device in self._service.devices.values():
-            state = (device.state, device.reason, device.waiting, device.running, device.setup)
+            planned = tuple(each.number for each in device.maintenance)
+            state = (
+                *(device.state, device.reason, device.drained, planned),
+                *(device.waiting, device.running, device.setup),
+            )
             if self._shown.get(device.name) != state:
                 self._shown[device.name] = state
                 devices.append((device, json.dumps(self.described(device))))

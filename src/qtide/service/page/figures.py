@@ -131,21 +131,30 @@ class Figures:
         running = [task for task in device.on_device if user in (None, task.caller.user)]
         return [task_row(task) for task in (*running, *found)]
 
+    def _known_accounts(self, used: list[dict[str, Any]]) -> list[str]:
+        """The accounts with recent usage, an allocation, or a place in the configuration."""
+        configuration = self._service.configuration
+        named = {*configuration.fair.shares, *configuration.quotas.accounts}
+        named |= {name for each in configuration.devices.values() for name in each.accounts or ()}
+        named |= {row["account"] for row in used}
+        return sorted(named | self._service.allocations.of_accounts())
+
     async def shares(self, caller: Caller) -> dict[str, Any]:
         """Decayed usage, share and rank of the caller's account; operators see all accounts."""
         own = ShareOwner.of(caller).account
         rows: list[dict[str, Any]] = await self._recent(("shares",), SUMS_STAY, self._ranked)
         mine = next((row for row in rows if row["account"] == own), None)
-        if mine is None:  # it has used nothing
+        if mine is None:  # it has used nothing, so it goes first
             weight = self._service.shares.weight(own)
             mine = {"account": own, "used": 0.0, "weight": weight, "rank": 1}
-            rows = [mine, *rows]
+            rows = [mine, *(row | {"rank": row["rank"] + 1} for row in rows)]
         half_life = self._service.configuration.fair.half_life
         return {
             "mine": mine,
             "of": len(rows),
             "half_life": half_life,
             "accounts": rows if caller.operator else [mine],
+            "known": self._known_accounts(rows) if caller.operator else [mine["account"]],
             "quotas": self._service.quotas_left(caller),
         }
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qtide.backends.payloads import document
@@ -179,6 +180,12 @@ class Pubs:
     def circuits(self) -> list[Any]:
         """Each PUB's circuit, with its parameters."""
         return [pub.circuit for pub in self.pubs]
+
+    @property
+    def support(self) -> int:
+        """The qubits that its observables act on."""
+        bases = (setting.basis.support for pub in self.pubs for setting in pub.settings)
+        return reduce(or_, bases, 0)
 
     @property
     def executions(self) -> int:

@@ -88,7 +88,6 @@ class DeviceDetail {
     this.since = 0;
     this.fetchRecent();
     this.fetchFigures();
-    this.fetchPlans();
   }
 
   end() {
@@ -99,10 +98,11 @@ class DeviceDetail {
   update(change) {
     const device = this.app.live.devices.get(this.name);
     if (!device) return;
-    const key = JSON.stringify([device.state, device.reason, device.drained]);
+    const key = JSON.stringify([device.state, device.reason, device.drained, device.maintenance]);
     if (this.key !== key) {
       this.key = key;
       this.drawHead(device);
+      this.drawPlans(device);
     }
     const here = change.tasks.filter((task) => task.device === this.name);
     if (change.whole) this.fetchRecent();
@@ -121,23 +121,16 @@ class DeviceDetail {
     const words = device.reason ? h("p", { class: "muted" }, device.reason) : null;
     const manage = this.app.me.operator ? h("div", { class: "row end" }, device.drained
       ? h("button", { class: "main", onclick: () => this.post("resume") }, "Resume")
-      : h("button", { onclick: () => this.drain() }, "Drain…"), this.plans && h("button", { onclick: () => this.plan() }, "Plan maintenance…")) : null;
+      : h("button", { onclick: () => this.drain() }, "Drain…"), h("button", { onclick: () => this.plan() }, "Plan maintenance…")) : null;
     this.head.replaceChildren(...[h("h2", { id: "device-name" }, this.name), badge(deviceState(device)), words, manage].filter(Boolean));
   }
 
-  /** Maintenance that is planned, if this service can plan it. */
-  async fetchPlans() {
-    const found = await call("v1/maintenance").catch(() => null);
-    if (this.ended) return;
-    this.plans = found;
+  drawPlans(device) {
     const now = this.app.live.now();
-    const mine = (found || []).filter((each) => each.device === this.name);
-    this.planned.hidden = !mine.length;
-    this.planned.replaceChildren(...mine.map((each) => h("p", { class: "row" },
+    this.planned.hidden = !device.maintenance.length;
+    this.planned.replaceChildren(...device.maintenance.map((each) => h("p", { class: "row" },
       `Maintenance ${clock(each.start, now)} to ${clock(each.end, now)}${each.reason ? `: ${each.reason}` : ""}`,
       this.app.me.operator ? h("button", { class: "plain", onclick: () => this.unplan(each) }, "Cancel it") : null)));
-    const device = this.app.live.devices.get(this.name);
-    if (device) this.drawHead(device);
   }
 
   async plan() {
@@ -147,12 +140,10 @@ class DeviceDetail {
     const start = new Date(found.start).getTime() / 1000;
     const form = { device: this.name, start, end: start + 3600 * Number(found.hours), reason: found.reason || null };
     await this.app.attempt(() => call("v1/maintenance", { method: "POST", form }));
-    this.fetchPlans();
   }
 
   async unplan(window) {
     await this.app.attempt(() => call(`v1/maintenance/${window.number}`, { method: "DELETE" }));
-    this.fetchPlans();
   }
 
   async drain() {

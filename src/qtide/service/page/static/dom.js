@@ -87,7 +87,7 @@ export const CAUSES = {
 const STATES = { idle: "idle", busy: "busy", starting: "starting", error: "error", maintenance: "maintenance", calibration: "calibration" };
 
 export function deviceState(device) {
-  return device.drained && device.state === "busy" ? "draining" : STATES[device.state] || device.state;
+  return device.closed && device.state === "busy" ? "draining" : STATES[device.state] || device.state;
 }
 
 /** Why a task waits, in a few words. */

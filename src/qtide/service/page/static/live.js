@@ -1,9 +1,10 @@
 // The service: requests, and the stream of changes, which comes back by itself.
 
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, leader) {
     super(message);
     this.status = status;
+    this.leader = leader; // where another service leads, if this one stands by
   }
 }
 
@@ -18,7 +19,7 @@ export async function call(path, { method = "GET", form } = {}) {
   });
   if (answer.status === 204) return null;
   const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, said.message || `the service answered ${answer.status}`);
+  if (!answer.ok) throw new Refused(answer.status, said.message || `the service answered ${answer.status}`, said.leader);
   return said;
 }
 
@@ -97,8 +98,12 @@ export class Live {
         await call("v1/me");
         this.open();
       } catch (error) {
-        if (error instanceof Refused && error.status === 401) this.link("out");
-        else this.lost();
+        if (error instanceof Refused && error.status === 401) {
+          this.link("out");
+          return;
+        }
+        this.lost();
+        if (/^https?:/.test(error.leader)) this.link("moved", error.leader);
       }
     }, this.pause);
     this.pause = Math.min(5000, 1.6 * this.pause);

@@ -14,7 +14,7 @@ class App {
     this.nav = document.getElementById("nav");
     this.view = null;
     this.me = null;
-    this.live = new Live((change) => this.changed(change), (state) => this.linked(state));
+    this.live = new Live((change) => this.changed(change), (state, leader) => this.linked(state, leader));
     addEventListener("hashchange", () => this.me && this.route());
   }
 
@@ -57,7 +57,7 @@ class App {
   }
 
   route() {
-    const [, view, word] = decodeURIComponent(location.hash.slice(1) || "/").split("/");
+    const [, view, word] = (location.hash.slice(1) || "/").split("/");
     const views = {
       "": (root) => new DevicesView(root, this, null),
       device: (root) => new DevicesView(root, this, word),
@@ -89,14 +89,15 @@ class App {
     if (this.view) this.view.update(change);
   }
 
-  linked(state) {
+  linked(state, leader) {
     if (state === "out") {
       this.signIn("The token is not valid any more.");
       return;
     }
     const link = document.getElementById("link");
     link.dataset.link = state;
-    say(link, LINKS[state]);
+    if (state === "moved") link.replaceChildren(h("a", { href: `${leader.replace(/\/$/, "")}/${location.hash}` }, "Another service leads now"));
+    else say(link, LINKS[state]);
   }
 
   /** Does something at the service; a refusal is shown, and a lost service is not: the stream tells. */

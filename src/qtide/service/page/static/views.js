@@ -61,10 +61,10 @@ export class ShareView {
       ["Rank now", [`${mine.rank} of ${found.of}`, small("1 goes first, all else equal")]],
     ], "figures"));
     const left = (value, words) => (value === null ? "no limit" : words(value));
-    this.quotas.replaceChildren(h("h2", {}, "What I may still use"), h("div", { class: "wide" }, h("table", {},
+    this.quotas.replaceChildren(h("h2", {}, "What I may still use"), h("div", { class: "wide", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Quota of", "Device", "Period", "Tasks now", "Tasks left", "QPU time used", "QPU time left", "Until"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, found.quotas.map((row) => h("tr", {}, h("th", { scope: "row" }, `${row.of} ${row.name}`), h("td", {}, row.device ?? "all"), h("td", {}, row.period), h("td", {}, row.tasks === null ? "" : number(row.tasks)), h("td", {}, row.tasks === null ? "" : left(row.tasks_left, number)), h("td", {}, duration(row.qpu_seconds)), h("td", {}, left(row.qpu_seconds_left, duration)), h("td", {}, clock(row.until, this.app.live.now()))))))));
-    this.all.replaceChildren(h("h2", {}, "All accounts"), h("div", { class: "wide" }, h("table", {},
+    this.all.replaceChildren(h("h2", {}, "All accounts"), h("div", { class: "wide", tabindex: "0" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Account", "Rank", "Recent use", "Weight"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, found.accounts.map((row) => h("tr", { "data-mine": row.account === mine.account }, h("th", { scope: "row" }, row.account), h("td", {}, number(row.rank)), h("td", {}, duration(row.used)), h("td", {}, number(row.weight))))))));
   }

@@ -1,8 +1,9 @@
-"""A proxy that serves another server below a prefix, as Open OnDemand does."""
+"""What a page may find in place of its service: a proxy, and a service that stands by."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -13,7 +14,7 @@ PREFIX = "/node/login1/8037"
 
 @contextmanager
 def prefix_proxy(port: int) -> Iterator[str]:
-    """Serve the server at `port` below `PREFIX`; yield the address."""
+    """Serve the server at `port` below `PREFIX`, as Open OnDemand does; yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"  # each answer ends with its connection
@@ -43,11 +44,35 @@ def prefix_proxy(port: int) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with _serving(Handler, 0) as chosen:
+        yield f"http://127.0.0.1:{chosen}{PREFIX}/"
+
+
+@contextmanager
+def standing_by(port: int, leader: str) -> Iterator[None]:
+    """Refuse all requests at a port, because another service leads."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.end_headers()
+            words = {"error": "standby", "message": "another one leads", "leader": leader}
+            self.wfile.write(json.dumps(words).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with _serving(Handler, port):
+        yield
+
+
+@contextmanager
+def _serving(handler: type[BaseHTTPRequestHandler], port: int) -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}{PREFIX}/"
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()
