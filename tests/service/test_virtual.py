@@ -351,6 +351,7 @@ def test_large_work_of_one_user_is_done_one_after_the_other() -> None:
             for caller, task in zip(callers, tasks, strict=True):
                 site.world.start(service.retry(caller, task.id))
                 site.world.start(service.usage(caller, ["user"]))
+                site.world.start(service.charges(caller, 0.0, 1e9))
         await site.world.sleep(60.0)
         await site.settle()
 
