@@ -307,10 +307,10 @@ def test_answers_of_accepted_tasks_do_not_fill_the_disk() -> None:
 
     async def main() -> None:
         await site.open()
-        site.service.storage.adopt(Limits(stored_bytes_per_user=30_000))
         for user, answer in (*[("eve", "x" * 9000)] * 3, ("ada", "small")):
             payload = encode(Burst(1.0, answer))
             await site.service.submit(Caller(user), Submission("dev", payload, name=answer))
+        site.service.storage.adopt(Limits(stored_bytes_per_user=15_000))
         await site.settle()
 
     site.world.run(main(), until=LONGEST)

@@ -315,9 +315,10 @@ class Storage:
     def why_full(self, user: str) -> str | None:
         """Why a task of this user may not run, as the end of a sentence, although it was accepted.
 
-        Answers count only once they are there: those of many tasks could fill the disk.
+        Answers count only once they are there: those of many tasks could fill the disk. They may
+        take as much as payloads may.
         """
-        free, used, most = self._free(), self._bytes[user], self._limits.stored_bytes_per_user
+        free, used, most = self._free(), self._bytes[user], 2 * self._limits.stored_bytes_per_user
         if free is not None and free < self._limits.disk_reserve:
             most = min(most, (free + used) // PART)
         if used <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
@@ -24,7 +25,7 @@ from qtide.service.device.served_device import ServedDevice, find_device
 from qtide.service.device.validator import WorkerProcesses, Workers
 from qtide.service.explanation import explain
 from qtide.service.intake import Intake, Submission
-from qtide.service.limits import FairSemaphore
+from qtide.service.limits import FairSemaphore, in_slices
 from qtide.service.monitoring import ServiceMetrics
 from qtide.service.operations import Operations
 from qtide.service.policies.policy import Shares
@@ -248,23 +249,22 @@ class Service:
         until: float | None = None,
         *,
         everybody: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Device usage of the caller, or of all users with `everybody` (operators only)."""
+    ) -> list[str]:
+        """Device usage of the caller, or of all with `everybody` (operators only), as JSON rows."""
         user = whose(caller, everybody=everybody)
-        wanted = queries.usage(by, user, since, until, self._world.now())
-        async with self.lists.turn(caller.user):
-            found: list[dict[str, Any]] = await self.store.look(wanted)
-        return found
+        return await self._listed(caller, queries.usage(by, user, since, until, self._world.now()))
 
     async def charges(
         self, caller: Caller, since: float, until: float, after: int = 0, *, everybody: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[str]:
         """What each task that ended in a period was charged; some of them, after a number."""
         user = whose(caller, everybody=everybody)
-        found: list[dict[str, Any]] = await self.store.look(
-            queries.charges(user, since, until, after)
-        )
-        return found
+        return await self._listed(caller, queries.charges(user, since, until, after))
+
+    async def _listed(self, caller: Caller, query: Any) -> list[str]:
+        """The rows of a query that may be long, in JSON; one at a time for each user."""
+        async with self.lists.turn(caller.user):
+            return await in_slices(self._world, await self.store.look(query), json.dumps)
 
     def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
         """What is left of the caller's and the account's quotas and allocations, and until when."""

@@ -220,3 +220,16 @@ def test_a_task_that_left_the_device_early_is_charged_for_what_it_used() -> None
     queue.hand_over(chosen, 0.0)
     queue.take_back(chosen, 2.0, 0.0)
     assert shares.used("ada", 0.0) == pytest.approx(2.0)
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 100.0), st.booleans()), max_size=30))
+def test_the_backlog_is_what_waits_without_a_look_at_all_of_it(
+    steps: list[tuple[float, bool]],
+) -> None:
+    queue = new_queue("fifo")
+    for number, (seconds, served) in enumerate(steps):
+        queue.add(task(str(number), seconds=seconds), 0.0)
+        if served:
+            queue.withdraw(next(iter(queue.waiting.values())))
+    waiting = sum(each.left for each in queue.waiting.values())
+    assert queue.backlog(0.0) == pytest.approx(waiting, abs=1e-9)

@@ -282,7 +282,7 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
     ) -> Response:
         """Device time in seconds by user, account, job or device, including running tasks."""
         keys = list(dict.fromkeys(by))
-        return _json(await service.usage(caller, keys, since, until, everybody=everybody))
+        return _rows(await service.usage(caller, keys, since, until, everybody=everybody))
 
     @router.get("/charges", response_model=list[ChargeForm], tags=["accounts"])
     async def get_charges(
@@ -293,10 +293,7 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
     ) -> Response:
         """What each task that ended in a period was charged; ask again after the last number."""
-        async with service.lists.turn(caller.user):
-            found = await service.charges(caller, since, until, after, everybody=everybody)
-            rows = await in_slices(service.world, found, json.dumps)
-        return Response(f"[{', '.join(rows)}]", media_type="application/json")
+        return _rows(await service.charges(caller, since, until, after, everybody=everybody))
 
     @router.get("/quotas", response_model=list[QuotaForm], tags=["accounts"])
     async def get_quotas(caller: Caller = caller_of) -> Response:
@@ -489,6 +486,11 @@ async def _with_answer(
 def _row(service: Service, numbered: tuple[int, ServiceTask]) -> str:
     number, task = numbered
     return json.dumps(described(service, task) | {"number": number})
+
+
+def _rows(rows: list[str]) -> Response:
+    """Respond with a list whose items are JSON already."""
+    return Response(f"[{', '.join(rows)}]", media_type="application/json")
 
 
 def _json(value: Any) -> Response:
