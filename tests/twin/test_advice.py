@@ -228,6 +228,15 @@ def test_several_jobs_wait_for_each_other() -> None:
     assert two == pytest.approx(1.5 * one)
 
 
+def test_jobs_that_know_their_program_are_advised_as_such() -> None:
+    first, later = (
+        advise(wide(), SITE, names=["elastic"], arrival=Arrival(taught=taught)).expected[0]
+        for taught in (False, True)
+    )
+    assert later.node_seconds.expected < first.node_seconds.expected
+    assert later.wall.expected <= first.wall.expected
+
+
 def test_jobs_at_one_moment_do_not_meet_those_at_another() -> None:
     """Waits on a full site are longer than the time from one of the moments to the next."""
     assert BUSY.background.generate is not None

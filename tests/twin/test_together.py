@@ -29,3 +29,16 @@ def test_auto_takes_its_prices_and_the_options_of_the_strategies(tmp_path: Path)
     options = RunOptions("run", given).spec("synthetic").options
     assert (options["qpu_price"], options["node_price"]) == (2.0, 1.0)
     assert options["time_weight"] == 0.75
+
+
+def test_tasks_of_an_older_ledger_belong_to_the_phase_in_whose_time_they_ran() -> None:
+    spans = [
+        Interval("j", "phase", "classical", 0, 5, "2 × read", key="1"),
+        Interval("j", "phase", "classical", 5, 9, "score", key="2"),
+        Interval("j", "busy", "node/n1", 0, 5, "read"),
+        Interval("j", "busy", "node/n2", 0, 3, "read"),
+        Interval("j", "busy", "node/n1", 5, 9, "score"),
+    ]
+    assert [step.tasks for step in job_of(spans, 2).steps] == [(5, 3), (4,)]
+    turned = [span._replace(key=f"1/{2 - n}") for n, span in enumerate(spans[2:4], 1)]
+    assert job_of([*spans[:2], *turned, spans[4]], 2).steps[0].tasks == (3, 5)

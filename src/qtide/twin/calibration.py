@@ -235,17 +235,23 @@ def _tasks_by_phase(
 ) -> dict[Interval, list[Interval]]:
     """Return each phase's tasks by their numbers or, in older ledgers, in order of their start."""
     found: dict[Interval, list[Interval]] = {phase: [] for phase in phases}
-    classical = {phase.key: phase for phase in phases if phase.lane != "quantum"}
+    classical = [phase for phase in phases if phase.lane != "quantum"]
+    by_key = {phase.key: phase for phase in classical if phase.key}
     for span in sorted(spans, key=lambda span: (span.start, len(span.lane), span.lane)):
         if span.what == "busy" and span.lane.startswith("node/"):
-            own = classical.get(span.key.rpartition("/")[0])
-            around = [phase for phase in classical.values() if _within(span, phase)]
-            named = [phase for phase in around if span.label in phase.label]
-            if own or named or around:
-                found[own or (named or around)[0]].append(span)
+            own = by_key.get(span.key.rpartition("/")[0]) or _around(span, classical)
+            if own is not None:
+                found[own].append(span)
     for tasks in found.values():
         tasks.sort(key=_number)
     return found
+
+
+def _around(task: Interval, phases: Sequence[Interval]) -> Interval | None:
+    """Return the phase in whose time a task ran, one with its name if there are several."""
+    around = [phase for phase in phases if _within(task, phase)]
+    named = [phase for phase in around if task.label in phase.label]
+    return next(iter(named or around), None)
 
 
 def _number(task: Interval) -> int:
@@ -379,13 +385,13 @@ def _releases(spans: Sequence[Interval]) -> list[float]:
     """
     last = max((phase.start for phase in _phases(spans)), default=0.0)
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
-    nodes = [span for span in spans if span.what == "held" and span.lane.startswith("node/")]
     found = []
-    for held in nodes:
-        lanes = {each.lane for each in nodes if _together(each, held)}
-        ends = [each.end for each in busy if each.lane in lanes and _within(each, held)]
-        if ends and held.end <= last:
-            found.append(max(0.0, held.end - max(ends)))
+    for together in _held_together(spans):
+        lanes = {held.lane for held in together}
+        first, final = together[0], max(held.end for held in together)
+        own = [each.end for each in busy if each.lane in lanes and first.start <= each.end <= final]
+        if own:
+            found += [max(0.0, held.end - max(own)) for held in together if held.end <= last]
     return sorted(found)[: max(1, len(found) // 2)]
 
 
@@ -393,6 +399,15 @@ TOGETHER = 0.02
 """Share of the time for which nodes are held by which those held together differ at either end."""
 
 
-def _together(one: Interval, other: Interval) -> bool:
-    most = TOGETHER * other.seconds
-    return abs(one.start - other.start) <= most and abs(one.end - other.end) <= most
+def _held_together(spans: Sequence[Interval]) -> list[list[Interval]]:
+    """Group the nodes that were granted at about the same moment, and given back at another."""
+    groups: list[list[Interval]] = []
+    nodes = [span for span in spans if span.what == "held" and span.lane.startswith("node/")]
+    for held in sorted(nodes, key=lambda held: (held.start, held.end)):
+        most = TOGETHER * held.seconds
+        before = groups[-1][0] if groups else None
+        if before and max(abs(before.start - held.start), abs(before.end - held.end)) <= most:
+            groups[-1].append(held)
+        else:
+            groups.append([held])
+    return groups

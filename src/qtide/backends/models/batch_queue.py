@@ -15,7 +15,7 @@ from qtide.backends.models import kernel
 from qtide.backends.models.trace import Array, Trace
 
 SLOTS = 1024
-STARTS = 65_536
+STARTS = 4096
 
 Started = Callable[[Array], object]
 """Called with started background jobs, one row each: number in the trace, start, submission, run
