@@ -163,7 +163,10 @@ def test_parts_and_kinds_are_charged_in_proportion() -> None:
         ("local --cores 0", "the number of cores of a node is from 1 to 10,000, not 0"),
         ("simulated:2 --cores 0", "the number of cores of a node is from 1 to 10,000, not 0"),
         ("local --gpus -1", "the number of GPUs of a node is from 0 to 10,000, not -1"),
-        ("simulated --kind a:2,cores=20000", "cores of a node is from 1 to 10,000, not 20,000"),
+        (
+            "simulated --kind a:2,cores=20000",
+            "a node of kind a is from 1 to 10,000, not 20,000",
+        ),
     ],
 )
 def test_sizes_that_no_cluster_has_are_refused(words: str, sentence: str) -> None:

@@ -138,12 +138,13 @@ MOST_NODES, MOST_UNITS = 100_000, 10_000
 """Of a cluster, and of a node's cores or GPUs: more are a slip, and each would be kept count of."""
 
 
-def check_size(nodes: int = 1, cores: int = 1, gpus: int = 0) -> None:
+def check_size(nodes: int = 1, cores: int = 1, gpus: int = 0, kind: str = PLAIN) -> None:
     """Refuse sizes that no cluster has."""
+    of_kind = "" if kind == PLAIN else f" of kind {kind}"
     for noun, number, least, most in (
-        ("nodes", nodes, 1, MOST_NODES),
-        ("cores of a node", cores, 1, MOST_UNITS),
-        ("GPUs of a node", gpus, 0, MOST_UNITS),
+        (f"nodes{of_kind}", nodes, 1, MOST_NODES),
+        (f"cores of a node{of_kind}", cores, 1, MOST_UNITS),
+        (f"GPUs of a node{of_kind}", gpus, 0, MOST_UNITS),
     ):
         if not least <= number <= most:
             raise UsageError(f"the number of {noun} is from {least} to {most:,}, not {number:,}")
@@ -187,7 +188,7 @@ class NodeKind:
                 f"a kind of nodes begins with its name and number, as in {EXAMPLE}, not {first!r}"
             )
         made = NodeKind(name, int(count), **found)
-        check_size(made.count, made.cores, made.gpus)
+        check_size(made.count, made.cores, made.gpus, name)
         if made.sockets < 1:
             raise UsageError(f"a node of kind {name} has at least one socket, not {made.sockets}")
         return made
