@@ -53,6 +53,9 @@ def test_the_tasks_of_a_session_start_at_once_and_others_wait_until_it_ends() ->
         site.world.start(site.hold(ADA, 30.0, 5.0, [1.0, 1.0, 1.0], 0.5))
         await site.world.sleep(0.5)
         site.world.start(site.submit(BOB, 1.0))
+        await site.world.sleep(0.1)
+        said = site.service.why(BOB, site.accepted[-1].id)["sentences"]
+        assert said[0].startswith("a session holds the device, for another 29.")
 
     site = site_with(steps)
     session, *tasks = of(site, "ada")

@@ -52,7 +52,7 @@ def explain(
         options = {name: each._asdict() for name, each in task.route.options.items()}
         facts |= {"route": {"class": task.route.kind, "floor": task.route.floor} | options}
     facts |= {"seconds_promised": ahead.promised if ahead else 0.0}
-    return facts | {"sentences": _sentences(task, standing, facts)}
+    return facts | {"sentences": _sentences(task, standing, facts, leased=device.leased)}
 
 
 def _routed(task: ServiceTask) -> str:
@@ -67,7 +67,9 @@ def _routed(task: ServiceTask) -> str:
     return f"of any:{task.route.kind}, it should end first on {task.device}{fidelity}{rest}{again}"
 
 
-def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
+def _sentences(
+    task: ServiceTask, standing: TaskStanding, facts: dict[str, Any], *, leased: bool
+) -> list[str]:
     """Say in sentences why a task stands where it stands."""
     if standing.reason is None:
         return ["the task is on the device"]
@@ -84,10 +86,13 @@ def _sentences(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any])
     if task.share:
         done = f"{task.share * task.seconds:.3g} of {task.seconds:.3g} s"
         found.append(f"it gave way to another task after {done}; what it measured is kept")
-    if running:
+    if leased:
+        found.append(f"a session holds the device, for another {running:.3g} s at the longest")
+    elif running:
         found.append(f"the device is busy for about {running:.3g} s with what is on it")
     tasks = "1 task is" if ahead == 1 else f"{ahead} tasks are"
-    found.append(f"{tasks} before it, of about {seconds:.3g} s together")
+    together = f"{tasks} before it, of about {seconds:.3g} s together"
+    found.append(together if ahead else "no other waiting task is before it")
     found.append(f"the policy is {policy}: {rule}")
     if facts["seconds_promised"]:
         found.append(f"{facts['seconds_promised']:.3g} s of them have a promised start")

@@ -95,7 +95,7 @@ def test_a_job_is_cancelled(client: Client) -> None:
     job = backend.run(transpile(bell(), backend), shots=10_000)
     assert job.queue_position() == 1
     assert job.status() is JobStatus.QUEUED
-    assert "0 tasks are before it" in job.status_message()
+    assert "no other waiting task is before it" in job.status_message()
     assert job.cancel() is True
     assert job.status() is JobStatus.CANCELLED
     assert job.cancel() is False

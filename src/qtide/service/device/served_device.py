@@ -151,6 +151,11 @@ class ServedDevice:
         return list(self._queue.handed.values())
 
     @property
+    def leased(self) -> bool:
+        """Whether a session holds it."""
+        return self._queue.leased_until is not None
+
+    @property
     def line(self) -> list[ServiceTask]:
         """The tasks handed over to it, in order, then those that wait, in order of arrival."""
         return [*self._queue.handed.values(), *self._queue.waiting.values()]
