@@ -20,7 +20,7 @@ from qtide.service.intake import Submission
 from qtide.service.routing import AT_ONCE
 from qtide.service.service import Service
 from qtide.service.store import in_memory
-from qtide.service.task import Caller, Conflict, ServiceTask
+from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import SimulatedDevice, SimulatedDevices, SimulatedStore
 from tests.service.serving import Serve, wait_until
 from tests.service.simulation import OPERATOR
@@ -310,14 +310,6 @@ def test_no_task_moves_to_a_device_that_its_user_may_not_use_any_more() -> None:
         await fleet.world.sleep(10.0)
         assert (last.device, last.state) == ("dev1", "queued")
         await fleet.service.operations.resume(OPERATOR, "dev1")
-
-    on_two(body)
-
-
-def test_a_wish_among_devices_is_refused_for_one_device() -> None:
-    async def body(fleet: Fleet) -> None:
-        with pytest.raises(Conflict, match="'dev0' is one device"):
-            await fleet.submit(1.0, "dev0", min_fidelity=0.9)
 
     on_two(body)
 

@@ -432,11 +432,6 @@ class Service:
         """The device that a submission names; None if it names a class of them."""
         if submission.device.startswith(ANY):
             return None
-        if submission.min_fidelity is not None:
-            raise Conflict(
-                f"min_fidelity chooses among the devices of a class, such as {ANY}gate; "
-                f"{submission.device!r} is one device: leave it out"
-            )
         return self.device(submission.device, caller, submission.api)
 
     def _known(self, caller: Caller, submission: Submission) -> ServiceTask | None:
