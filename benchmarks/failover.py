@@ -340,7 +340,7 @@ def fail(what: str, pair: HostedPair, server: PostgresServer) -> None:
     standby = pair.other(leader)
     if what == "database":
         server.kill()
-        time.sleep(0.2)
+        time.sleep(random.choice((0.2, 0.2, 4.0)))  # also for longer than the lease
         server.start()
     elif what == "pause":
         os.kill(leader.pid, signal.SIGSTOP)

@@ -13,3 +13,4 @@ sed -n '/^uv==/,/[^\\]$/p' "$source/constraints.txt" > "$builder/uv.txt"
 "$builder/bin/uv" venv --quiet --allow-existing --relocatable --python "$2" "$1"
 "$builder/bin/uv" pip install --quiet --python "$1/bin/python" --link-mode copy \
     --constraint "$source/constraints.txt" "qtide[${3-}] @ file://$source"
+rm -f "$1/.lock" "$1/.gitignore"  # uv's own; everybody could write the first

@@ -7,6 +7,7 @@ that a former leader still does can reach the store, however late it comes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -315,6 +316,19 @@ class PostgresStore(ThreadedStore):
             return await self._readers[urgent].look(action)
         except psycopg.Error as error:
             raise StoreFailed(f"the database cannot be read: {_sentence(error)}") from None
+
+    async def add(self, action: Action[Any]) -> None:
+        """Write rows that nobody else writes, whether this service leads or not."""
+        await asyncio.to_thread(self._add, action)
+
+    def _add(self, action: Action[Any]) -> None:
+        database = PostgresDatabase(self._url)
+        try:
+            action(database)
+        except psycopg.Error as error:
+            raise StoreFailed(f"the database cannot be written: {_sentence(error)}") from None
+        finally:
+            database.close()
 
     def close(self) -> None:
         """Finish the writes requested so far, give up the lead, and close."""

@@ -308,6 +308,8 @@ class Server:
             if not self._leads():
                 self._accept(accepting)
                 tell_systemd("READY=1")
+                with suppress(StoreFailed):  # otherwise once it leads
+                    await self._service.book_left_behind(self._service.store.add)
                 await self._stand_by()
             if self._stopped.is_set():
                 await accepting.cancel()

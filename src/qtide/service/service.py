@@ -143,16 +143,18 @@ class Service:
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
         self._fleet.on_new = self._take_in
-        for device, occupations in (await self._workers.left_behind()).items():
-            # nobody is to blame for what an earlier service did not live to record
-            lost = records.book_rest(device, occupations, "the service was killed")
-            await self._endings.write_with_retry(lost)
+        await self.book_left_behind(self._endings.write_with_retry)
         with making(self.store.read(queries.count_live)):
             await self._backlog.take_up(self.store.read(queries.live))
         for task in self._backlog.routed():
             self._router.watch(task)
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
+
+    async def book_left_behind(self, write: Callable[[Any], Awaitable[Any]]) -> None:
+        """Book to the site what an earlier service on this host did not live to record."""
+        for device, occupations in (await self._workers.left_behind()).items():
+            await write(records.book_rest(device, occupations, "the service was killed"))
 
     async def run_dry(self) -> None:
         """Start nothing more on the devices, and wait for what they do; keep accepting tasks."""

@@ -123,6 +123,10 @@ class Store(ABC):
     async def write(self, action: Action[Result]) -> Result:
         """Return the result of `action` once it is durable."""
 
+    async def add(self, action: Action[Any]) -> None:
+        """Write rows that nobody else writes; a service that only stands by may, too."""
+        await self.write(action)
+
     @abstractmethod
     def post(self, action: Action[Any]) -> None:
         """Write with the next commit, without reporting whether that succeeds."""

@@ -90,20 +90,17 @@ export class Live {
     this.silence = setTimeout(() => this.lost(), SILENCE);
   }
 
-  lost() {
+  lost(leader) {
     this.close();
-    this.link("lost");
+    if (/^https?:/.test(leader)) this.link("moved", leader);
+    else this.link("lost");
     this.again = setTimeout(async () => {
       try {
         await call("v1/me");
         this.open();
       } catch (error) {
-        if (error instanceof Refused && error.status === 401) {
-          this.link("out");
-          return;
-        }
-        this.lost();
-        if (/^https?:/.test(error.leader)) this.link("moved", error.leader);
+        if (error instanceof Refused && error.status === 401) this.link("out");
+        else this.lost(error.leader);
       }
     }, this.pause);
     this.pause = Math.min(5000, 1.6 * this.pause);

@@ -96,8 +96,8 @@ class App {
     }
     const link = document.getElementById("link");
     link.dataset.link = state;
-    if (state === "moved") link.replaceChildren(h("a", { href: `${leader.replace(/\/$/, "")}/${location.hash}` }, "Another service leads now"));
-    else say(link, LINKS[state]);
+    if (state !== "moved") say(link, LINKS[state]);
+    else if (!link.firstElementChild) link.replaceChildren(h("a", { href: `${leader.replace(/\/$/, "")}/${location.hash}` }, "Another service leads now"));
   }
 
   /** Does something at the service; a refusal is shown, and a lost service is not: the stream tells. */
