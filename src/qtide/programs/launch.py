@@ -217,6 +217,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+OF_SITE = ("SLURM_CONF", "SLURM_SACK_SOCKET")
+"""Variables of Slurm that are the site's; srun may not see the others, which are the job's."""
+
+
 def launched(
     words: Sequence[str],
     environment: Mapping[str, str],
@@ -229,8 +233,8 @@ def launched(
     launcher = [_found(named, environment), *terms]
     plain = {name: text for name, text in environment.items() if not name.startswith("SLURM_")}
     if Path(launcher[0]).name == "srun":
-        conf = {"SLURM_CONF": environment["SLURM_CONF"]} if "SLURM_CONF" in environment else {}
-        return _by_srun(launcher, words, command, leader), plain | conf
+        site = {name: environment[name] for name in OF_SITE if name in environment}
+        return _by_srun(launcher, words, command, leader), plain | site
     ranks = ["-n", str(command.ranks)]
     open_mpi = _is_open_mpi(launcher[0], tuple(plain.items()))
     if open_mpi:
