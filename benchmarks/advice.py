@@ -28,7 +28,7 @@ from qtide.core.metrics import Metrics, measure
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.advice import Arrival, Prices, advise
+from qtide.twin.advice import FIRST, LAST, Arrival, Prices, advise
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 PRICES = (
@@ -74,12 +74,14 @@ class AdviceCase:
 
 
 def cost(case: AdviceCase, name: str) -> float:
-    """Mean cost per job over moments that the adviser does not look at."""
+    """Mean cost per job over moments of the workload that the adviser does not look at."""
     chance = Random(1000 + case.number)
     crowded = case.site.part("").is_batch
+    chunks = case.site.background.chunks(case.site.nodes, case.site.cores) if crowded else ()
+    last = max((float(chunk.submit[-1]) for chunk in chunks), default=0.0)
     found = []
     for _ in range(MOMENTS if crowded else 1):
-        moment = chance.uniform(0.15, 0.85) * DAYS * 86_400 if crowded else 0.0
+        moment = chance.uniform(FIRST, LAST) * last
         ledgers: list[list[Interval]] = []
         setup = StrategySetup(name, case.arrival.vqpus)
         simulation = Simulation(case.site, setup, lambda _, spans: ledgers.append(spans))  # noqa: B023 - played at once
