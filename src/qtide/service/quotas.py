@@ -316,11 +316,13 @@ class Storage:
         """Why a task of this user may not run, as the end of a sentence, although it was accepted.
 
         Answers count only once they are there: those of many tasks could fill the disk. They may
-        take as much as payloads may.
+        take as much as payloads may; on a disk that is short of space, whoever has stored little
+        is not the cause, and keeps the tasks.
         """
         free, used, most = self._free(), self._bytes[user], 2 * self._limits.stored_bytes_per_user
-        if free is not None and free < self._limits.disk_reserve:
-            most = min(most, (free + used) // PART)
+        reserve = self._limits.disk_reserve
+        if free is not None and free < reserve:
+            most = min(most, max(reserve, (free + used) // PART))
         if used <= most:
             return None
         return (
