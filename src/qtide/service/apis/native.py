@@ -94,6 +94,7 @@ def native_api(service: Service, access: Authenticator) -> Api:
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
+    _task_actions(router, service, caller_of)
     _sessions(router, service, caller_of)
     _explanations(router, service, caller_of)
     _devices(router, service, caller_of)
@@ -152,6 +153,8 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 200, partial=partial)
 
+
+def _task_actions(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The payload that was submitted, as stored."""
