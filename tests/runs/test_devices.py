@@ -100,7 +100,7 @@ def test_a_device_that_does_not_take_the_programs_payloads_is_refused_before_it_
 ) -> None:
     flow = tmp_path / "flow.toml"
     steps = '[[step]]\nname = "a"\ncommand = ["true"]\n[[step]]\nname = "b"\nquantum = "x.bqm"\n'
-    flow.write_text(f"result = 'b'\n{steps}")
+    flow.write_text(f"result = 'b/answer.json'\n{steps}")
     for program, qpu, payload in (
         (EXAMPLES / "ghz.py", "annealer", "qpy"),
         (flow, "star", "bqm"),
