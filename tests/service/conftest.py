@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,12 @@ def serving(tmp_path: Path) -> Iterator[Serve]:
     yield make
     for each in made:
         each.kill()
+
+
+@pytest.fixture
+def no_background_task_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail the test if a background task of a service failed, other than to try again."""
+    caplog.set_level(logging.ERROR)
+    yield
+    found = [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
+    assert [each for each in found if "is tried again" not in each.getMessage()] == []

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.backends.payloads.payload import Burst, encode
-from qtide.core.errors import UsageError
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import Configuration
 from qtide.service.intake import Submission
@@ -22,164 +17,37 @@ from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES
 from qtide.service.records import Endings
 from qtide.service.service import Service
-from qtide.service.store import StoreFailed
 from qtide.service.task import (
     Caller,
-    CannotPromise,
     Conflict,
-    Forbidden,
     NotFound,
     TaskStanding,
     TaskState,
 )
 from qtide.service.virtual_service import Fate
+from tests.service.happenings import (
+    LONGEST,
+    Step,
+    breaks_the_device,
+    callers,
+    cancels,
+    delays,
+    drains,
+    fates,
+    harmful,
+    harmless,
+    kills_the_worker,
+    loses_the_store,
+    play,
+    reloads,
+    resumes,
+    seconds,
+    setups,
+    submits,
+)
 from tests.service.simulation import OPERATOR, Site
 
-LONGEST = 4e6
-"""Virtual seconds within which everything has to be over."""
-
-callers = st.builds(
-    Caller, st.sampled_from(("ada", "bob", "cyd")), st.sampled_from(("", "physics", "maths"))
-)
-seconds = st.sampled_from((0.0, 0.001, 0.02, 1.0, 7.0, 30.0))
-fates = st.builds(
-    Fate,
-    st.sampled_from(("answer",) * 6 + ("error", "fault", "death", "hang")),
-    st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0)),
-)
-setups = st.fixed_dictionaries(
-    {
-        "policy": st.sampled_from(POLICIES.names()),
-        "retries": st.integers(0, 3),
-        "limit": st.sampled_from((5.0, 60.0)),
-        "chunk": st.sampled_from((None, 0.3)),
-        "at_once": st.sampled_from((1, 3)),
-        "sessions": st.sampled_from((None, {"longest": 40.0, "idle": 8.0})),
-        "calibration": st.sampled_from((None, None, {"every": 50.0, "lasts": 10.0})),
-    }
-)
-Step = Callable[[Site], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True)
-class Act:
-    """A step with its arguments, which a failing test shows."""
-
-    name: str
-    words: tuple[Any, ...]
-    more: dict[str, Any]
-
-    def __call__(self, site: Site) -> Coroutine[Any, Any, None]:
-        done: Coroutine[Any, Any, None] = getattr(site, self.name)(*self.words, **self.more)
-        return done
-
-
-def submits(caller: Caller, seconds: float, **more: Any) -> Step:
-    return Act("submit", (caller, seconds), more)
-
-
-def holds(caller: Caller, seconds: float, idle: float, tasks: list[float], gap: float) -> Step:
-    return Act("hold", (caller, seconds, idle, tasks, gap), {})
-
-
-def cancels(number: int) -> Step:
-    return Act("cancel", (number,), {})
-
-
-async def looks(site: Site) -> None:
-    await site.look()
-
-
-async def kills_the_worker(site: Site) -> None:
-    if site.device.worker is not None:
-        site.device.worker.die()
-
-
-async def breaks_the_device(site: Site) -> None:
-    site.device.broken = not site.device.broken
-    await kills_the_worker(site)
-
-
-async def loses_the_store(site: Site) -> None:
-    site.store.broken = not site.store.broken
-
-
-async def drains(site: Site) -> None:
-    with suppress(StoreFailed):
-        await site.service.operations.drain(OPERATOR, "dev", "cooling", licences=False)
-
-
-async def resumes(site: Site) -> None:
-    with suppress(StoreFailed):
-        await site.service.operations.resume(OPERATOR, "dev")
-
-
-async def reloads(site: Site) -> None:
-    """The device is replaced, under another policy."""
-    old = site.service.configuration
-    setup = old.devices["dev"]
-    policy = "fifo" if setup.policy == "fair" else "fair"
-    fair = old.fair.model_copy(update={"head_start": old.fair.head_start + 1.0})
-    devices = {"dev": setup.model_copy(update={"policy": policy})}
-    site.service.reconfigure(old.model_copy(update={"devices": devices, "fair": fair}))
-
-
-submissions = st.builds(
-    submits,
-    callers,
-    seconds,
-    priority=st.integers(-2, 2),
-    beside_others=st.booleans(),
-    max_wait=st.sampled_from((None, None, None, 0.0, 10.0, 1e3)),
-    key=st.sampled_from((None, None, "one", "other")),
-)
-sessions = st.builds(
-    holds,
-    callers,
-    st.sampled_from((2.0, 40.0)),
-    st.sampled_from((0.5, 8.0)),
-    st.lists(seconds, max_size=4),
-    st.sampled_from((0.0, 0.1, 3.0)),
-)
-harmless = submissions | sessions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
-harmful = st.sampled_from(
-    (
-        *(kills_the_worker, breaks_the_device, loses_the_store, drains, resumes, reloads),
-        *(Site.kill, Site.restart),
-    )
-)
-delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
-
-
-@pytest.fixture(autouse=True)
-def no_background_task_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.ERROR)
-    yield
-    found = [each for each in caplog.get_records("call") if each.levelno >= logging.ERROR]
-    assert [each for each in found if "is tried again" not in each.getMessage()] == []
-
-
-def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
-    """Let everything happen in its time, wait until all is over, and check the outcome."""
-
-    async def main() -> None:
-        await site.open()
-        for delay, step in steps:
-            await site.world.sleep(delay)
-            begun = site.world.start(step(site))
-            if step in (Site.kill, Site.restart):
-                await begun  # there is one service at a time
-            watched.append(begun)
-        await site.world.sleep(1e-6)  # so that the last step has started
-        await site.settle()
-
-    watched: list[Any] = []
-    site.world.run(main(), until=LONGEST)
-    for each in watched:
-        if each.done() and not each.cancelled():
-            each.result()
-    site.check()
-    return site
+pytestmark = pytest.mark.usefixtures("no_background_task_failed")
 
 
 @settings(max_examples=3 * settings().max_examples)  # each takes some milliseconds
@@ -393,8 +261,8 @@ def test_a_service_that_stops_lets_the_device_finish_and_starts_nothing_more() -
 
     async def main() -> None:
         await site.open()
-        for seconds in (4.0, 1.0):
-            site.world.start(site.submit(Caller("ada"), seconds))
+        for length in (4.0, 1.0):
+            site.world.start(site.submit(Caller("ada"), length))
         await site.world.sleep(2.0)
         await site.service.close()
         rows = [(row["state"], row["attempts"]) for row in site.rows()]
@@ -475,98 +343,6 @@ def test_licences_are_withheld_until_the_device_is_resumed() -> None:
         await service.close()
 
     site.world.run(main())
-
-
-def test_no_task_starts_during_planned_maintenance_and_everybody_knows() -> None:
-    site = Site(VirtualWorld(), {"promised": 0.9})
-
-    async def main() -> None:
-        await site.open()
-        world, ada = site.world, Caller("ada")
-        await world.sleep(10.0)
-        now = world.now()
-        window, broken = await site.service.operations.plan_maintenance(
-            OPERATOR, "dev", now + 20.0, now + 100.0, "cooling"
-        )
-        assert broken == 0
-        for _ in range(3):  # the last one does not fit before the maintenance
-            world.start(site.submit(ada, 15.0))
-            await world.sleep(0.1)
-        last = site.service.standing((await site.tasks())[0])
-        assert last is not None and last.start == pytest.approx(now + 100.0 + 10.0, abs=1.0)
-        with pytest.raises(CannotPromise):  # nothing can start in the middle of it
-            await site.service.submit(ada, Submission("dev", encode(Burst(1.0, 0)), max_wait=60.0))
-        await site.kill()  # it is remembered
-        dev = site.service.devices["dev"]
-        assert [each.number for each in dev.maintenance] == [window.number]
-        await world.sleep(now + 50.0 - world.now())
-        assert (dev.state, dev.reason, dev.back) == ("maintenance", "cooling", now + 100.0)
-        assert dev.why_waiting() == "maintenance"
-        await site.service.operations.cancel_maintenance(OPERATOR, window.number)  # it was shorter
-        assert dev.why_waiting() == "queue"
-        with pytest.raises(NotFound, match="no planned maintenance"):
-            await site.service.operations.cancel_maintenance(OPERATOR, window.number)
-        with pytest.raises(Forbidden):
-            await site.service.operations.plan_maintenance(ada, "dev", now, now + 1e6)
-        with pytest.raises(UsageError, match="in the future"):
-            await site.service.operations.plan_maintenance(OPERATOR, "dev", now - 9.0, now - 1.0)
-        await site.settle()
-
-    site.world.run(main(), until=LONGEST)
-    site.check()
-
-
-def test_promises_that_maintenance_breaks_are_counted() -> None:
-    site = Site(VirtualWorld(), {"promised": 0.9})
-
-    async def main() -> None:
-        await site.open()
-        await site.world.sleep(10.0)
-        now = site.world.now()
-        for _ in range(2):
-            site.world.start(site.submit(Caller("ada"), 30.0, max_wait=60.0))
-            await site.world.sleep(0.1)
-        _, broken = await site.service.operations.plan_maintenance(
-            OPERATOR, "dev", now + 40.0, now + 90.0
-        )
-        assert broken == 1  # the other one runs already
-        await site.settle()
-
-    site.world.run(main(), until=LONGEST)
-    site.check()
-
-
-def plans(after: float, lasts: float) -> Step:
-    async def plan(site: Site) -> None:
-        start = site.world.now() + after
-        await site.service.operations.plan_maintenance(OPERATOR, "dev", start, start + lasts)
-
-    return plan
-
-
-@settings(max_examples=100)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from((None, {"every": 50.0, "lasts": 10.0})),
-    st.lists(
-        st.tuples(
-            delays,
-            submissions
-            | st.builds(plans, st.sampled_from((1.0, 20.0)), st.sampled_from((5.0, 60.0)))
-            | st.just(Site.restart),
-        ),
-        max_size=30,
-    ),
-)
-def test_no_task_ever_starts_during_maintenance(
-    seed: int, calibration: Any, steps: list[tuple[float, Step]]
-) -> None:
-    site = play(Site(VirtualWorld(seed), {"calibration": calibration}, seed=seed), steps)
-    windows = site.rows("SELECT * FROM maintenance")
-    for task in site.rows():
-        assert task["state"] == "done"
-        for each in windows:  # a task may have been handed over just before
-            assert not each["start"] + 1.0 < task["started"] < each["stop"] - 1e-5
 
 
 def test_a_task_that_is_cancelled_before_its_next_attempt_pays_for_the_last() -> None:

@@ -1,13 +1,22 @@
-"""When nothing is started: pure functions of time."""
+"""When nothing is started: pure functions of time, and maintenance of a whole service."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qtide.backends.payloads.payload import Burst, encode
+from qtide.core.errors import UsageError
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import CalibrationPlan, MaintenanceWindow
 from qtide.service.device.calendar import LONGEST_REST, Calendar, DeviceState
+from qtide.service.intake import Submission
+from qtide.service.task import Caller, CannotPromise, Forbidden, NotFound
+from tests.service.happenings import LONGEST, Step, delays, play, submissions
+from tests.service.simulation import OPERATOR, Site
 
 PLAN = CalibrationPlan(every=100.0, lasts=10.0)
 
@@ -97,3 +106,98 @@ def test_windows_that_overlap_count_once() -> None:
     assert [calendar.pause(each) for each in (9.0, 10.0, 45.0, 55.0)] == [0.0, 30.0, 5.0, 0.0]
     calendar.plan([])
     assert calendar.open_time(100.0) == 100.0
+
+
+@pytest.mark.usefixtures("no_background_task_failed")
+def test_no_task_starts_during_planned_maintenance_and_everybody_knows() -> None:
+    site = Site(VirtualWorld(), {"promised": 0.9})
+
+    async def main() -> None:
+        await site.open()
+        world, ada = site.world, Caller("ada")
+        await world.sleep(10.0)
+        now = world.now()
+        window, broken = await site.service.operations.plan_maintenance(
+            OPERATOR, "dev", now + 20.0, now + 100.0, "cooling"
+        )
+        assert broken == 0
+        for _ in range(3):  # the last one does not fit before the maintenance
+            world.start(site.submit(ada, 15.0))
+            await world.sleep(0.1)
+        last = site.service.standing((await site.tasks())[0])
+        assert last is not None and last.start == pytest.approx(now + 100.0 + 10.0, abs=1.0)
+        with pytest.raises(CannotPromise):  # nothing can start in the middle of it
+            await site.service.submit(ada, Submission("dev", encode(Burst(1.0, 0)), max_wait=60.0))
+        await site.kill()  # it is remembered
+        dev = site.service.devices["dev"]
+        assert [each.number for each in dev.maintenance] == [window.number]
+        await world.sleep(now + 50.0 - world.now())
+        assert (dev.state, dev.reason, dev.back) == ("maintenance", "cooling", now + 100.0)
+        assert dev.why_waiting() == "maintenance"
+        await site.service.operations.cancel_maintenance(OPERATOR, window.number)  # it was shorter
+        assert dev.why_waiting() == "queue"
+        with pytest.raises(NotFound, match="no planned maintenance"):
+            await site.service.operations.cancel_maintenance(OPERATOR, window.number)
+        with pytest.raises(Forbidden):
+            await site.service.operations.plan_maintenance(ada, "dev", now, now + 1e6)
+        with pytest.raises(UsageError, match="in the future"):
+            await site.service.operations.plan_maintenance(OPERATOR, "dev", now - 9.0, now - 1.0)
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+
+
+@pytest.mark.usefixtures("no_background_task_failed")
+def test_promises_that_maintenance_breaks_are_counted() -> None:
+    site = Site(VirtualWorld(), {"promised": 0.9})
+
+    async def main() -> None:
+        await site.open()
+        await site.world.sleep(10.0)
+        now = site.world.now()
+        for _ in range(2):
+            site.world.start(site.submit(Caller("ada"), 30.0, max_wait=60.0))
+            await site.world.sleep(0.1)
+        _, broken = await site.service.operations.plan_maintenance(
+            OPERATOR, "dev", now + 40.0, now + 90.0
+        )
+        assert broken == 1  # the other one runs already
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+
+
+def plans(after: float, lasts: float) -> Step:
+    async def plan(site: Site) -> None:
+        start = site.world.now() + after
+        await site.service.operations.plan_maintenance(OPERATOR, "dev", start, start + lasts)
+
+    return plan
+
+
+@pytest.mark.usefixtures("no_background_task_failed")
+@settings(max_examples=100)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from((None, {"every": 50.0, "lasts": 10.0})),
+    st.lists(
+        st.tuples(
+            delays,
+            submissions
+            | st.builds(plans, st.sampled_from((1.0, 20.0)), st.sampled_from((5.0, 60.0)))
+            | st.just(Site.restart),
+        ),
+        max_size=30,
+    ),
+)
+def test_no_task_ever_starts_during_maintenance(
+    seed: int, calibration: Any, steps: list[tuple[float, Step]]
+) -> None:
+    site = play(Site(VirtualWorld(seed), {"calibration": calibration}, seed=seed), steps)
+    windows = site.rows("SELECT * FROM maintenance")
+    for task in site.rows():
+        assert task["state"] == "done"
+        for each in windows:  # a task may have been handed over just before
+            assert not each["start"] + 1.0 < task["started"] < each["stop"] - 1e-5
