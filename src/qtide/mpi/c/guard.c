@@ -10,8 +10,6 @@
 #pragma GCC visibility push(default) /* these replace MPI's own; all else in the library is hidden */
 #include "internal.h"
 
-#include <dlfcn.h>
-
 #define CANCEL_LIMIT 1.0 /* seconds until the rest of a message is not waited for any more */
 
 /* How many ranks a call that goes to all of them hears from. */
@@ -407,50 +405,4 @@ int MPI_Finalize(void)
     if (job.active)
         qtide_finalize();
     return world_end() ? MPI_ERR_OTHER : MPI_SUCCESS;
-}
-
-/* -- newcomers that die while they join: in place of UCX's functions, for two faults of MPICH 5.0.2 ----- */
-
-#define UCX_UNREACHABLE ((void *)(intptr_t)-6)
-#define UCX_ERRORS 100 /* the highest addresses are errors */
-
-#define UCX(name, result, parameters)                                                              \
-    static result(*real) parameters;                                                               \
-    if (real == NULL)                                                                              \
-        real = (result(*) parameters)dlsym(RTLD_NEXT, #name)
-
-/* UCX cannot attach the memory of a process of this computer that has died since it sent its address. MPICH
- * takes no notice of that, and sends to an endpoint that does not exist, or to one that was there before. */
-signed char ucp_ep_create(void *worker, const void *terms, void **made)
-{
-    UCX(ucp_ep_create, signed char, (void *, const void *, void **));
-    signed char status = real(worker, terms, made);
-    if (status != 0)
-        *made = NULL;
-    return status;
-}
-
-#define SENT(name)                                                                                 \
-    void *name(void *to, const void *data, size_t count, uint64_t tag, const void *how)            \
-    {                                                                                              \
-        UCX(name, void *, (void *, const void *, size_t, uint64_t, const void *));                 \
-        return to == NULL ? UCX_UNREACHABLE : real(to, data, count, tag, how);                     \
-    }
-SENT(ucp_tag_send_nbx)
-SENT(ucp_tag_send_sync_nbx)
-
-void *ucp_am_send_nbx(void *to, unsigned handler, const void *head, size_t length, const void *data,
-                      size_t count, const void *how)
-{
-    UCX(ucp_am_send_nbx, void *,
-        (void *, unsigned, const void *, size_t, const void *, size_t, const void *));
-    return to == NULL ? UCX_UNREACHABLE : real(to, handler, head, length, data, count, how);
-}
-
-/* It releases a request that is an error, as of a newcomer that dies before MPI_Comm_accept() answers. */
-void ucp_request_release(void *request)
-{
-    UCX(ucp_request_release, void, (void *));
-    if ((uintptr_t)request < (uintptr_t)-UCX_ERRORS)
-        real(request);
 }
