@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qtide.mpi.control import CALLERS, ControlLine, ControlServer
+from qtide.mpi.control import CALLERS, ControlServer
+from qtide.mpi.control_line import ControlLine
 from tests.backends.slurm.stage import until
 
 

@@ -72,6 +72,15 @@ def build(to: Path, cc: str = "mpicc", fc: str | None = None) -> list[Path]:
     return [*headers, to / "lib/libqtide.so", to / "lib/libqtide.a", *made, *texts]
 
 
+def build_alone(source: Path, to: Path) -> None:
+    """Build a shared library of one source that needs no MPI, with the system's compiler."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent) as name:
+        made = Path(name) / to.name
+        _call(Path(name), *_compiler("cc"), *FLAGS, "-shared", "-o", str(made), str(source), "-ldl")
+        made.replace(to)  # at once: others may be building it, too
+
+
 def _compiler(words: str) -> list[str]:
     """The words of a compiler, with its whole path, as it is called in another folder."""
     name, *flags = shlex.split(words) or [""]

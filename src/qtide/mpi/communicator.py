@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from qtide.core.errors import UsageError
+from qtide.mpi.landing import blocking
 from qtide.mpi.library import MPI
 from qtide.mpi.watched import (
     Message,
@@ -28,6 +29,7 @@ from qtide.mpi.watched import (
     complete,
     guarded,
     no_watch,
+    receive,
     wait,
 )
 
@@ -54,7 +56,7 @@ class Guarded:
         if source == MPI.ANY_SOURCE:
             self.Mprobe(source, tag).Recv(buf, status)
         else:
-            complete(_COMM.Irecv(self, buf, source, tag), self.watch, status)
+            receive(_COMM.Irecv(self, buf, source, tag), self.watch, status)
 
     def Sendrecv(  # noqa: N802 - MPI's own name
         self,
@@ -73,7 +75,7 @@ class Guarded:
         else:
             received = _COMM.Irecv(self, recvbuf, source, recvtag)
             sent = _COMM.Isend(self, sendbuf, dest, sendtag)
-            complete(received, self.watch, status)
+            receive(received, self.watch, status)
         complete(sent, self.watch)
 
     def Sendrecv_replace(  # noqa: N802 - MPI's own name
@@ -93,7 +95,7 @@ class Guarded:
             self.Recv(buf, source, recvtag, status)
             complete(request, self.watch)
         else:
-            complete(request, self.watch, status)
+            receive(request, self.watch, status)
 
     def Probe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Wait for a message."""
@@ -417,15 +419,10 @@ REFUSED = {
 """Operations that a guarded communicator refuses, and what to do instead."""
 
 
-def _blocking(start: Any) -> Any:
-    def operation(self: Any, *args: Any, **kwargs: Any) -> None:
-        complete(start(self, *args, **kwargs), self.watch)
-
-    return operation
-
-
 SOURCES = {"Irecv": 1, "irecv": 1, "Recv_init": 1, "Isendrecv": 4, "Isendrecv_replace": 3}
 """Receives that are posted, and the place of their argument `source`."""
+RECEIVES = ("Irecv", "Recv_init")
+"""Receives into a buffer that can be cancelled."""
 
 
 def _non_blocking(start: Any, kind: Any) -> Any:
@@ -441,8 +438,8 @@ def _non_blocking(start: Any, kind: Any) -> Any:
                     "MPICH does not end it if the message comes first; name the source, or use Recv"
                 )
         request = guarded(kind, start(self, *args, **kwargs), self.watch)
-        if sends:
-            request.sends = True
+        request.sends = sends
+        request.receives = start.__name__ in RECEIVES
         return request
 
     return operation
@@ -473,7 +470,7 @@ def _guard(kind: type, raw: Any) -> None:
     for name in BLOCKING:
         start = f"I{name.lower()}"
         if hasattr(raw, start):
-            setattr(kind, name, _blocking(getattr(raw, start)))
+            setattr(kind, name, blocking(getattr(raw, start), name))
             setattr(kind, start, _non_blocking(getattr(raw, start), Request))
     for name in chain(MORE_REQUESTS, OBJECT_REQUESTS):
         setattr(kind, name, _non_blocking(getattr(raw, name), Request))

@@ -10,7 +10,6 @@ protocol with a `ControlServer` in rank 0's helper.
 from __future__ import annotations
 
 import hmac
-import json
 import os
 import pickle
 import secrets
@@ -20,13 +19,12 @@ import time
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from qtide.core.errors import PhaseError, QtideError
-
-Message = dict[str, Any]
+from qtide.mpi.control_line import ControlLine, Message
 
 JOIN = "QTIDE_JOIN"
 """Environment variable with a newcomer's invitation: the root's address, its own number, a key."""
@@ -36,13 +34,13 @@ CALL_LIMIT = 10.0
 """Seconds that connecting to the root may take."""
 CHANGE_LIMIT = 120.0
 """Seconds within which all members must report on a change of the job's size."""
-NOTICE_LIMIT = 30.0
-"""Seconds within which a member must notice a loss, or is lost itself."""
+NOTICE_LIMIT, SETTLE_LIMIT = 60.0, 90.0
+"""Seconds within which a member must notice a loss, or is lost itself; that others wait for it."""
 MEET_LIMIT = 60.0
 """Seconds within which processes that were started together must connect."""
 NOT_MET = f"the processes of the MPI program did not meet within {MEET_LIMIT:g} s; start it again"
-HELLO_BYTES, MESSAGE_BYTES = 1024, 2**22
-"""The longest line accepted from a caller not yet admitted, and from a member."""
+HELLO_BYTES = 1024
+"""The longest line accepted from a caller not yet admitted."""
 CALLERS = 32
 """The most callers connected but not yet admitted; beyond that, the oldest is dropped."""
 DESCRIPTOR_PAUSE = 0.05
@@ -84,17 +82,31 @@ class ControlClient(ABC):
         self.lost: set[int] = set()
         self.failure: str | None = None
         """The exception of one member, which all others raise too."""
+        self._settled = 0
+        """Of the lost members, how many all others know."""
         self._verdicts: dict[int, bool] = {}
         self._news = threading.Condition()
 
     def watch(self, members: Collection[int], change: int | None = None) -> None:
-        """Raise another member's exception, or NodesLost if a member or the change is lost."""
+        """Raise another member's exception, or NodesLost if a member or the change is lost.
+
+        The program may then change what it was sending, so all other members know of the loss
+        before, and none takes what comes late for an answer.
+        """
+        if not self.lost and self.failure is None and change is None:
+            return
         if self.failure is not None:
             raise pickle.loads(b64decode(self.failure))
-        gone = self.lost & set(members) if self.lost else set()
+        gone = self.lost & set(members)
+        if gone:
+            self.settle()
         if gone or (change is not None and self._verdicts.get(change) is False):
             ranks = [rank for rank, member in enumerate(members) if member in gone]
             raise NodesLost(_loss_text(ranks), ranks)
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait until all members know of all losses that this one knows."""
 
     @abstractmethod
     def report(self, change: int, *, success: bool) -> None:
@@ -169,6 +181,14 @@ class MemberClient(ControlClient):
         self._line.send(hello if ready else hello | {"ready": False})
         threading.Thread(target=self._listen, daemon=True, name="control").start()
 
+    def settle(self) -> None:
+        """Ask the root to answer when they do."""
+        known = len(self.lost)
+        if self._settled < known:
+            self._line.send({"ask": "settle", "ticket": known})
+            self._wait_for(lambda: self._settled >= known, SETTLE_LIMIT)
+            self._settled = max(known, self._settled)
+
     def report(self, change: int, *, success: bool) -> None:
         """Send the report to the root."""
         self._line.send({"change": change, "success": success})
@@ -223,6 +243,12 @@ class MemberClient(ControlClient):
     def _receive(self, message: Message) -> None:
         if "lost" in message:
             self.lost.add(message["lost"])
+            # from now on no operation of this member succeeds
+            self._line.send({"noticed": message["lost"]})
+        elif "settled" in message:
+            with self._news:
+                self._settled = max(self._settled, message["answer"])
+                self._news.notify_all()
         elif "failed" in message:
             self.failure = message["failed"]
         elif "success" in message:
@@ -250,7 +276,7 @@ class ControlServer(ControlClient):
         self._callers: list[ControlLine] = []
         self._closed = False
         self._unaware: defaultdict[int, set[int]] = defaultdict(set)
-        """By lost member, the members of a compiled program that have not noticed the loss yet."""
+        """By lost member, the members that have not noticed the loss yet."""
         self._on_ready: dict[int, Callable[[], None]] = {}
         """By newcomer that is connected but still on its way to the others, what to call then."""
         self.asked: Callable[[int, Message], None] = _ignore
@@ -314,6 +340,10 @@ class ControlServer(ControlClient):
         if not self._wait_for(settled, NOTICE_LIMIT):
             for member in set().union(*self._unaware.values()):
                 self.lose(member)
+
+    def _answer_settled(self, member: int, ticket: int) -> None:
+        self.settle()
+        self.send([member], {"answer": ticket, "settled": True})
 
     def send(self, members: Collection[int], message: Message) -> None:
         """Send a message to the given members, if connected."""
@@ -404,7 +434,10 @@ class ControlServer(ControlClient):
             line.close()
             return
         for message in line.messages():
-            if "ask" in message:
+            if message.get("ask") == "settle":
+                terms = (member, message.get("ticket"))  # a thread: this one hears who has noticed
+                threading.Thread(target=self._answer_settled, args=terms, daemon=True).start()
+            elif "ask" in message:
                 self.asked(member, message)
             elif "change" in message:
                 self._note(message["change"], member, bool(message.get("success")))
@@ -439,47 +472,6 @@ class ControlServer(ControlClient):
         else:
             self._on_ready[member] = arrived
         return member
-
-
-SILENCE = 5
-"""Seconds after which an unresponsive host counts as gone."""
-
-
-class ControlLine:
-    """One end of a control connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._file = connection.makefile("rb")
-        self._writing = threading.Lock()
-        option = connection.setsockopt
-        option(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        option(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        option(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
-        option(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-        option(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENCE - 1)
-        option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE)
-
-    def send(self, message: Message) -> None:
-        """Send a message; a closed connection is ignored here, as it ends `messages`."""
-        with suppress(OSError), self._writing:
-            self._connection.sendall(json.dumps(message, ensure_ascii=False).encode() + b"\n")
-
-    def messages(self, longest: int = MESSAGE_BYTES) -> Iterator[Message]:
-        """Yield messages until the other end is gone or sends anything else."""
-        # deeply nested brackets raise RecursionError
-        with suppress(OSError, ValueError, RecursionError):
-            while line := self._file.readline(longest + 1):
-                message = json.loads(line) if len(line) <= longest else None
-                if not isinstance(message, dict):
-                    return
-                yield message
-
-    def close(self) -> None:
-        """Close the connection; the other end notices immediately."""
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
 
 
 def exit_now(code: int) -> NoReturn:

@@ -19,7 +19,6 @@ from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import (
     MEET_LIMIT,
-    MESSAGE_BYTES,
     NOT_MET,
     ControlClient,
     ControlServer,
@@ -27,6 +26,7 @@ from qtide.mpi.control import (
     exit_now,
     own_address,
 )
+from qtide.mpi.control_line import MESSAGE_BYTES
 from qtide.mpi.library import library, progress
 
 SHOWN = 1000

@@ -21,7 +21,8 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError, UsageError
 from qtide.mpi.broker import ProgramStart, RootRecord
 from qtide.mpi.checkpoint import Checkpoint
-from qtide.mpi.control import Message, NodesLost
+from qtide.mpi.control import NodesLost
+from qtide.mpi.control_line import Message
 from qtide.mpi.decisions import RootDecisions
 from qtide.mpi.launcher import Launcher
 from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue, Sizes
@@ -76,7 +77,7 @@ class Helper:
         self._phase = ByPhase()
         self._quantum_end = 0.0
         self._ended = threading.Event()
-        self._of_any_rank = QpuDesk().requests | {"settle": self._settle}
+        self._of_any_rank = QpuDesk().requests
         record.server.asked = self._asked
         self._begin(record, launcher)
 
@@ -160,11 +161,6 @@ class Helper:
         server = self._decisions.record.server
         left = [each for each in message["members"] if each not in server.lost]
         server.send(left, {"regroup": message["change"], "members": left})
-        return {}
-
-    def _settle(self, _: Message) -> Message:
-        """Answer when all members know of all losses."""
-        self._decisions.record.server.settle()
         return {}
 
     def _on_changed(self, message: Message) -> Message:

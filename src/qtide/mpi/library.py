@@ -12,14 +12,35 @@ import faulthandler
 import os
 import socket
 import threading
+import zlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from qtide.core.errors import UsageError
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import cache_folder
 
 INSTALL = "pip install 'qtide[mpi]'"
 
+
+def _guard_ucx() -> None:
+    """Load `c/ucx.c`, with which this process survives faults of UCX and MPICH at lost processes.
+
+    It is built once per user, if there is a C compiler.
+    """
+    source = Path(__file__).parent / "c" / "ucx.c"
+    name = f"ucx-{zlib.crc32(source.read_bytes()):08x}-{os.uname().machine}.so"
+    with suppress(OSError, QtideError):
+        built = cache_folder() / name
+        if not built.exists():
+            from qtide.mpi.build import build_alone  # only here: newcomers start quickly without it
+
+            build_alone(source, built)
+        ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)  # before UCX, whose functions it replaces
+
+
 os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it warns about leftovers of lost nodes
+_guard_ucx()
 try:
     import mpi4py
 except ImportError:

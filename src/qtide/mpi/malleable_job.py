@@ -16,7 +16,8 @@ from qtide.core.errors import UsageError
 from qtide.mpi import join
 from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import JOIN, MESSAGE_BYTES, MemberClient, NodesLost
+from qtide.mpi.control import JOIN, MemberClient, NodesLost
+from qtide.mpi.control_line import MESSAGE_BYTES
 from qtide.mpi.distributed import Distributed, Rows
 from qtide.mpi.launcher import Launcher
 from qtide.mpi.library import library, progress

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,7 +229,7 @@ class Membership:
 
     def _adopt(self, raw: Any, members: list[int]) -> None:
         self.members = members
-        self.comm.become(raw, lambda: self.client.watch(members))
+        self.comm.become(raw, partial(self.client.watch, members))
 
     def _watch_change(self, members: list[int]) -> Callable[[], None]:
         """Return a watch over the members during a change, which has its own time limit."""

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -41,8 +42,36 @@ GIVEN_UP: list[object] = []
 are kept."""
 
 
+NOTICE = 1.0
+"""Seconds within which a loss is known that MPI notices first."""
+CANCEL_LIMIT = 1.0
+"""Seconds to wait for the rest of a message of which a part has come."""
+
+
 def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -> T:
-    """Call an MPI test until its result is `done`, watching meanwhile; return the result."""
+    """Call an MPI test until its result is `done`, watching meanwhile; return the result.
+
+    An operation that completes after a loss may have what a rank that gave up has changed since it
+    sent it, so that raises, too.
+    """
+    try:
+        found = _tested(test, watch, done)
+    except MPI.Exception:
+        _notice(watch)
+        raise
+    watch()
+    return found
+
+
+def _notice(watch: Watch) -> None:
+    """Raise the loss for which MPI has raised an error, if there is one."""
+    last = time.monotonic() + NOTICE
+    while time.monotonic() < last:
+        watch()
+        time.sleep(NAP_MOST)
+
+
+def _tested(test: Callable[[], T], watch: Watch, done: Callable[[T], Any]) -> T:
     for _ in FIRST:  # MPICH makes progress only while it is tested
         if done(found := test()):
             return found
@@ -69,10 +98,28 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
 
 
 def complete(request: Any, watch: Watch, status: Any = None) -> None:
-    """Wait for a request; most sends and many short operations need no more than one test."""
-    test = request.Test if status is None else partial(request.Test, status)
-    if not test():
-        wait(test, watch)
+    """Wait for a request."""
+    wait(request.Test if status is None else partial(request.Test, status), watch)
+
+
+def receive(request: Any, watch: Watch, status: Any = None) -> None:
+    """Wait for a receive; if it is given up, MPI leaves the program's memory alone."""
+    try:
+        complete(request, watch, status)
+    except NodesLost:
+        _take_back([request])
+        raise
+
+
+def _take_back(receives: Sequence[Any]) -> None:
+    """Cancel receives; if a part of a message has come, wait for the rest: its sender keeps it."""
+    pending = [each for each in receives if each != MPI.REQUEST_NULL]
+    last = time.monotonic() + CANCEL_LIMIT
+    with suppress(MPI.Exception):
+        for each in pending:
+            _REQUEST.Cancel(each)
+        while not _REQUEST.Testall(pending) and time.monotonic() < last:
+            time.sleep(NAP_LEAST)
 
 
 POLL = 0.002
@@ -171,8 +218,8 @@ class _WatchedRequest:
     watch: Watch = staticmethod(no_watch)
     sends = False
     """Whether the request belongs to a send."""
-    Test: Any
-    test: Any
+    receives = False
+    """Whether it belongs to a receive into a buffer."""
 
     def Cancel(self) -> None:  # noqa: N802 - MPI's own name
         """Cancel a receive; refuse a send: cancelling one between joined worlds crashes MPICH."""
@@ -184,48 +231,80 @@ class _WatchedRequest:
 
     def Wait(self, status: Any = None) -> bool:  # noqa: N802 - MPI's own name
         """Wait for the operation."""
-        complete(self, self.watch, status)
+        _wait_for([self], partial(_REQUEST.Test, self, status))
         return True
 
     def wait(self, status: Any = None) -> Any:
         """Wait for the operation; return the received object."""
-        return wait(lambda: self.test(status), self.watch, _first)[1]
+        return _wait_for([self], partial(_REQUEST.test, self, status), _first)[1]
 
     @classmethod
     def Waitall(cls, requests: Sequence[Any], statuses: Any = None) -> bool:  # noqa: N802
         """Wait for all operations."""
-        return bool(wait(lambda: _REQUEST.Testall(requests, statuses), _watch_all(requests)))
+        return bool(_wait_for(requests, partial(_REQUEST.Testall, requests, statuses)))
 
     @classmethod
     def waitall(cls, requests: Sequence[Any], statuses: Any = None) -> list[Any]:
         """Wait for all operations; return the received objects."""
-        found = wait(lambda: _REQUEST.testall(requests, statuses), _watch_all(requests), _first)
+        found = _wait_for(requests, partial(_REQUEST.testall, requests, statuses), _first)
         return list(found[1] or ())
 
     @classmethod
     def Waitany(cls, requests: Sequence[Any], status: Any = None) -> int:  # noqa: N802
         """Wait for one of the operations; return its index."""
-        test = lambda: _REQUEST.Testany(requests, status)  # noqa: E731
-        return int(wait(test, _watch_all(requests), lambda found: found[1])[0])
+        found = _wait_for(requests, partial(_REQUEST.Testany, requests, status), lambda one: one[1])
+        return int(found[0])
 
     @classmethod
     def waitany(cls, requests: Sequence[Any], status: Any = None) -> tuple[int, Any]:
         """Wait for one of the operations; return its index and the received object."""
-        test = lambda: _REQUEST.testany(requests, status)  # noqa: E731
-        place, _, received = wait(test, _watch_all(requests), lambda found: found[1])
+        test = partial(_REQUEST.testany, requests, status)
+        place, _, received = _wait_for(requests, test, lambda found: found[1])
         return place, received
 
     @classmethod
     def Waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:  # noqa: N802
         """Wait for at least one of the operations; return the indices of the completed ones."""
-        test = lambda: _REQUEST.Testsome(requests, statuses)  # noqa: E731
-        return wait(test, _watch_all(requests), lambda found: found is None or bool(found))
+        test = partial(_REQUEST.Testsome, requests, statuses)
+        return _wait_for(requests, test, lambda found: found is None or bool(found))
 
     @classmethod
     def waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:
         """Wait for at least one operation; return the completed indices and received objects."""
-        test = lambda: _REQUEST.testsome(requests, statuses)  # noqa: E731
-        return wait(test, _watch_all(requests), lambda found: found[0] is None or bool(found[0]))
+        test = partial(_REQUEST.testsome, requests, statuses)
+        return _wait_for(requests, test, lambda found: found[0] is None or bool(found[0]))
+
+
+def _test_of_one(name: str) -> Any:
+    def operation(self: Any, status: Any = None) -> Any:
+        found = getattr(_REQUEST, name)(self, status)
+        self.watch()
+        return found
+
+    return operation
+
+
+def _test_of_many(name: str) -> Any:
+    def operation(_: Any, requests: Sequence[Any], statuses: Any = None) -> Any:
+        found = getattr(_REQUEST, name)(requests, statuses)
+        _watch_all(requests)()
+        return found
+
+    return classmethod(operation)
+
+
+for _name in ("Test", "test"):  # programs that wait by tests would wait for ever
+    setattr(_WatchedRequest, _name, _test_of_one(_name))
+for _name in ("Testall", "testall", "Testany", "testany", "Testsome", "testsome"):
+    setattr(_WatchedRequest, _name, _test_of_many(_name))
+
+
+def _wait_for(requests: Sequence[Any], test: Callable[[], T], done: Callable[[T], Any] = bool) -> T:
+    try:
+        return wait(test, _watch_all(requests), done)
+    except NodesLost:
+        _take_back([each for each in requests if getattr(each, "receives", False)])
+        raise
 
 
 def _first(found: tuple[Any, ...]) -> Any:
@@ -234,6 +313,8 @@ def _first(found: tuple[Any, ...]) -> Any:
 
 def _watch_all(requests: Sequence[Any]) -> Watch:
     watches = {getattr(each, "watch", no_watch) for each in requests}
+    if len(watches) == 1:
+        return watches.pop()
 
     def watch() -> None:
         for each in watches:
@@ -242,7 +323,7 @@ def _watch_all(requests: Sequence[Any]) -> Watch:
     return watch
 
 
-_REQUEST, _PREQUEST, _MESSAGE = MPI.Request, MPI.Prequest, MPI.Message
+_REQUEST: Any = MPI.Request
 
 
 class Request(_WatchedRequest, MPI.Request, metaclass=_CallKind):  # type: ignore[misc]

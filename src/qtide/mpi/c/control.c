@@ -16,7 +16,7 @@
 
 #define ORDER_LIMIT 600.0 /* seconds that a member waits for a message of the root */
 #define FINISH_LIMIT 200  /* seconds that the helper may take to give all nodes back */
-#define SETTLE_LIMIT 60.0 /* seconds within which all ranks know of a loss, or are lost themselves */
+#define SETTLE_LIMIT 90.0 /* seconds within which all ranks know of a loss, or are lost themselves */
 #define SILENCE 5         /* seconds after which a host that does not answer counts as gone */
 #define POLL_NS 1000000   /* between two calls of MPI while waiting for a message */
 
