@@ -119,7 +119,10 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
 
 def _page(description: dict[str, Any]) -> str:
     """Render the OpenAPI description as HTML: each route, its parameters and responses."""
+    routes = [route for methods in description["paths"].values() for route in methods.values()]
+    shared = set.intersection(*(set(route["responses"]) for route in routes))
     parts = [f"<h1>qtide {description['info']['version']}</h1>", INTRODUCTION]
+    parts.append(f"<p>Any may be refused, and its body says why: {', '.join(sorted(shared))}.</p>")
     for path, methods in sorted(description["paths"].items()):
         for method, route in methods.items():
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
@@ -132,7 +135,8 @@ def _page(description: dict[str, Any]) -> str:
             if "requestBody" in route:
                 body = json.dumps(route["requestBody"]["content"], indent=1)
                 parts.append(f"<details><summary>Body</summary><pre>{escape(body)}</pre></details>")
-            parts.append(f"<p>Answers: {', '.join(route['responses'])}</p>")
+            own = [each for each in route["responses"] if each not in shared]
+            parts.append(f"<p>Answers: {', '.join(own)}</p>")
     forms = json.dumps(description.get("components", {}).get("schemas", {}), indent=1)
     parts.append(
         f"<h2>Forms</h2><details><summary>All</summary><pre>{escape(forms)}</pre></details>"

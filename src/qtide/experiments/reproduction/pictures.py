@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -134,10 +135,10 @@ def panel(name: str, ledgers: Sequence[Sequence[Interval]]) -> Panel:
 
 def bars(values: Sequence[Value]) -> Figure:
     """Draw published, measured and simulated values beside each other."""
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(STYLE):
-        axes = figure.subplots(1, 2)
+        axes = figure.subplots(2, 1)
         for axis, unit in zip(axes, ("s", "node-s"), strict=True):
             shown = [each for each in values if each.unit == unit]
             kinds = (
@@ -149,11 +150,11 @@ def bars(values: Sequence[Value]) -> Figure:
                 places = [place + 0.27 * (number - 1) for place in range(len(shown))]
                 axis.bar(places, heights, 0.25, color=hue(number), label=label)
             names = [each.what.partition(":")[0].replace(", ", "\n") for each in shown]
-            axis.set_xticks(range(len(shown)), names, fontsize=6.3, color=MUTED)
+            axis.set_xticks(range(len(shown)), names, fontsize=8, color=MUTED)
             title = "wall time, s" if unit == "s" else "node-seconds"
             axis.set_title(title, fontsize=10, loc="left", color=INK)
             _plain(axis)
-        axes[0].legend(frameon=False, fontsize=8, labelcolor=MUTED)
+        _legend(figure, axes[0])
     return figure
 
 
@@ -203,6 +204,12 @@ def _single(height: float) -> tuple[Figure, Axes]:
     return figure, axis
 
 
+def _legend(figure: Figure, axis: Axes) -> None:
+    """Name the colours above the picture, where they cover nothing."""
+    words: Any = {"frameon": False, "fontsize": 8, "labelcolor": MUTED, "ncols": 3}
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right", **words)
+
+
 def _plain(axis: Axes) -> None:
     """Draw the frame in colours that also suit dark mode."""
     axis.grid(axis="y", color=LINE, linewidth=0.6)
@@ -234,6 +241,6 @@ def held_over_time(panels: Sequence[Panel]) -> Figure:
             axis.set_title(panel.strategy, fontsize=9, loc="left", color=INK)
             _plain(axis)
         axes[0].set_xlim(left=0)
-        axes[0].legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper right", ncols=2)
+        _legend(figure, axes[0])
         axes[-1].set_xlabel("s", color=MUTED, fontsize=9)
     return figure

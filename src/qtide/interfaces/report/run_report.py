@@ -137,8 +137,9 @@ def _least(values: dict[str, float], best: str, same: str) -> str:
 
 def _change(values: dict[str, float], base: float) -> str:
     """State how far the lowest value is below static's; empty below half a per cent."""
-    less = round(100 * (1 - min(values.values()) / base)) if base > 0 else 0
-    return f" ({less}% less than {BASE})" if less > 0 else ""
+    part = min(values.values()) / base if base > 0 else 1.0
+    less = f"{1 - part:.0%}" if part > 0.005 or part == 0 else "over 99%"
+    return f" ({less} less than {BASE})" if part < 0.995 else ""
 
 
 def description(group: Group) -> str:

@@ -37,7 +37,7 @@ def percent(value: float) -> str:
 
 def times(value: float) -> str:
     """Format 0.85 as 0.85×."""
-    return f"{value:.2f}×"
+    return f"{value:.2f}×" if value == 0 or value >= 0.005 else "<0.01×"
 
 
 BASE = "static"

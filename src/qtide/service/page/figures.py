@@ -278,14 +278,18 @@ def _column(
     elif known > 1e-9:
         shares = {cause: round(idle * each / known, 4) for cause, each in causes.items() if each}
     else:
-        shares = {UNKNOWN if not _recorded(periods, first, last, fine) else "nobody": idle}
+        shares = {_latest_cause(periods, first, last, fine): idle}
     return {"busy": {name: round(scale * each, 4) for name, each in busy.items()}, "idle": shares}
 
 
-def _recorded(periods: dict[int, Period], first: int, last: int, fine: int) -> bool:
-    """Whether the service ran then; the newest period is not written yet."""
-    near = range(first - 2 * fine, last + fine + 1, fine)
-    return any(moment in periods for moment in near)
+def _latest_cause(periods: dict[int, Period], first: int, last: int, fine: int) -> str:
+    """Why the device was idle a moment ago; the newest period is not written yet."""
+    near = [at for at in range(first - 2 * fine, last + fine + 1, fine) if at in periods]
+    if not near:
+        return UNKNOWN
+    seconds = periods[near[-1]].seconds
+    causes = {cause: each for cause, each in seconds.items() if cause not in ("busy", "wanted")}
+    return max(causes, key=lambda cause: causes[cause], default="nobody")
 
 
 def _masked(column: dict[str, dict[str, float]], mine: str) -> dict[str, dict[str, float]]:

@@ -31,7 +31,7 @@ def levels_page(found: dict[str, Any], days: float, now: float) -> str:
 <main>
 <section class="card">
 <h1>Service levels, last {days:g} days</h1>
-<div class="wide" tabindex="0"><table>
+<div class="wide" role="region" aria-label="Service levels" tabindex="0"><table class="stacks">
 <thead><tr>{heads}</tr></thead>
 <tbody>
 {rows}
@@ -60,7 +60,10 @@ def _row(level: dict[str, Any]) -> str:
         f"{tasks:,}",
     )
     name = escape(level["device"])
-    return f'<tr><th scope="row">{name}</th>{"".join(f"<td>{each}</td>" for each in cells)}</tr>'
+    parts = "".join(
+        f'<td data-head="{head}">{each}</td>' for head, each in zip(COLUMNS[1:], cells, strict=True)
+    )
+    return f'<tr><th scope="row">{name}</th>{parts}</tr>'
 
 
 def _share(value: float | None) -> str:
@@ -71,6 +74,8 @@ def _duration(seconds: float | None) -> str:
     """Print seconds in the unit that suits them."""
     if seconds is None:
         return "–"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.0005 else "0 s"
     for unit, name in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {name}"

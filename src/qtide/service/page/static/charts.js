@@ -22,6 +22,11 @@ function sums(columns, kind) {
   return [...found].sort((a, b) => b[1] - a[1]);
 }
 
+/** What a gap is called: what is not recorded need not have been idle. */
+function gap(cause) {
+  return cause === "unknown" ? CAUSES[cause] : `idle: ${CAUSES[cause]}`;
+}
+
 /** Columns of time: at the bottom who used the device, above it why it was idle. */
 export function timeline(found) {
   const { columns, since, step } = found;
@@ -45,15 +50,16 @@ export function timeline(found) {
   const idle = sums(columns, "idle");
   const words = [
     ...owners.map(([name, seconds]) => `${name} ${share(seconds / all)}`),
-    ...idle.map(([cause, seconds]) => `idle, ${CAUSES[cause]}: ${share(seconds / all)}`),
+    ...idle.map(([cause, seconds]) => `${gap(cause)} ${share(seconds / all)}`),
   ];
   const picture = s("svg", { class: "timeline", viewBox: `0 0 ${columns.length} ${HIGH}`, preserveAspectRatio: "none", role: "img", "shape-rendering": "crispEdges", "aria-label": `The last ${duration(all)} of ${found.device}: ${words.join("; ")}` },
     [...paths].map(([kind, path]) => s("path", { class: `f-${kind}`, d: path })));
-  const axis = h("div", { class: "axis", "aria-hidden": "true" }, [0, 0.25, 0.5, 0.75].map((part) => h("span", {}, shortClock(since + part * all))), h("span", {}, "now"));
+  const ticks = all > 600 ? [0, 0.25, 0.5, 0.75] : [0, 0.2, 0.4, 0.6, 0.8]; // whole minutes apart
+  const axis = h("div", { class: "axis", "aria-hidden": "true" }, ticks.map((part) => h("span", {}, shortClock(since + part * all))), h("span", {}, "now"));
   const entry = (kind, name, seconds) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: `f-${kind}`, width: 10, height: 10 })), h("b", {}, name), h("span", { class: "muted" }, share(seconds / all)));
   const legend = h("ul", { class: "legend" },
     owners.map(([name, seconds]) => entry(colour(name), name, seconds)),
-    idle.filter(([, seconds]) => seconds / all > 0.0005).map(([cause, seconds]) => entry(cause, `idle: ${CAUSES[cause]}`, seconds)));
+    idle.filter(([, seconds]) => seconds / all > 0.0005).map(([cause, seconds]) => entry(cause, gap(cause), seconds)));
   return [h("div", {}, picture, axis), legend];
 }
 
@@ -100,7 +106,7 @@ export function circuit(found) {
   const label = `A circuit with ${number(found.all_qubits)} qubits and ${number(found.all_gates)} operations`;
   const picture = s("svg", { class: "circuit", role: "img", "aria-label": label, width, height: high, viewBox: `0 0 ${width} ${high}` }, shapes);
   const rest = found.hidden ? h("p", { class: "muted small" }, `${number(found.hidden)} of ${number(found.all_gates)} operations are not drawn.`) : null;
-  return [h("div", { class: "wide", tabindex: "0" }, picture), rest];
+  return [h("div", { class: "wide", role: "region", "aria-label": "Circuit", tabindex: "0" }, picture), rest];
 }
 
 /** How often each outcome was measured. */
@@ -116,7 +122,7 @@ export function histogram(found) {
 }
 
 export function samples(found) {
-  return h("div", { class: "wide", tabindex: "0" }, h("table", {},
+  return h("div", { class: "wide", role: "region", "aria-label": "Best samples", tabindex: "0" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "energy"), h("th", { scope: "col" }, "times"), found.variables.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, found.rows.map((row) => h("tr", {}, h("th", { scope: "row" }, String(Number(row.energy.toPrecision(6)))), h("td", {}, number(row.times)), row.values.map((value) => h("td", {}, String(value))))))));
 }

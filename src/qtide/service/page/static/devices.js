@@ -1,7 +1,7 @@
 // The first view: the devices, and one of them in detail with its queue.
 
 import { timeline } from "./charts.js";
-import { age, ask, badge, clock, deviceState, duration, facts, h, number, say, share, shortClock, title, why } from "./dom.js";
+import { age, ask, badge, clock, deviceState, duration, facts, h, number, renew, say, share, shortClock, title, why } from "./dom.js";
 import { call } from "./live.js";
 
 const PART = 100; // rows of the queue that are fetched at once
@@ -12,7 +12,8 @@ export class DevicesView {
   constructor(root, app, name) {
     this.app = app;
     this.cards = h("ul", { class: "devices" });
-    this.detail = h("section", { "aria-labelledby": "device-name" });
+    this.links = new Map();
+    this.detail = h("section", { class: "detail", "aria-labelledby": "device-name", tabindex: "-1" });
     root.append(h("h1", { class: "hidden" }, "Devices"), this.cards, this.detail);
     this.name = name;
     this.shown = null;
@@ -23,6 +24,12 @@ export class DevicesView {
   end() {
     clearInterval(this.timer);
     if (this.shown) this.shown.end();
+  }
+
+  /** The device was chosen: go on from it, and on a small screen show it below the cards. */
+  enter() {
+    this.detail.focus({ preventScroll: true });
+    if (this.detail.getBoundingClientRect().top > innerHeight / 2) this.detail.scrollIntoView();
   }
 
   update(change) {
@@ -44,20 +51,26 @@ export class DevicesView {
     const running = new Map();
     for (const task of this.app.live.tasks.values()) if (task.state === "running") running.set(task.device, task);
     const now = this.app.live.now();
-    this.cards.replaceChildren(...devices.map((device) => {
+    const cards = devices.map((device) => {
       const task = running.get(device.name);
       const plan = device.calibration;
-      const current = device.name === this.name;
-      return h("li", {}, h("a", { class: "card device", href: `#/device/${device.name}`, "aria-current": current ? "true" : null, "data-device": device.name },
+      const card = this.links.get(device.name) || h("a", { class: "card device", href: `#/device/${device.name}`, "data-device": device.name });
+      this.links.set(device.name, card); // it stays, so that it can be pressed while the device changes
+      if (device.name === this.name) card.setAttribute("aria-current", "true");
+      else card.removeAttribute("aria-current");
+      renew(card, [
         h("div", { class: "row" }, h("h2", {}, device.name), badge(deviceState(device))),
         facts([
-          ["since", `${clock(device.since, now)}${device.reason ? `: ${device.reason}` : ""}`],
+          ["since", clock(device.since, now)],
+          ["why", device.reason],
           ["waiting", number(device.waiting)],
           ["a new task waits", device.expected_wait === null ? "unknown" : duration(device.expected_wait)],
           ["runs", task ? `${title(task)}${this.app.me.operator ? ` (${task.user})` : ""}` : device.running ? "a task of another user" : null],
           ["calibrated", plan ? `${age(now - plan.last)} ago, next ${shortClock(plan.next)}` : null],
-        ], "")));
-    }));
+        ], "")]);
+      return card.parentNode || h("li", {}, card);
+    });
+    renew(this.cards, cards);
   }
 
   tick() {
@@ -122,13 +135,13 @@ class DeviceDetail {
     const manage = this.app.me.operator ? h("div", { class: "row end" }, device.drained
       ? h("button", { class: "main", onclick: () => this.post("resume") }, "Resume")
       : h("button", { onclick: () => this.drain() }, "Drain…"), h("button", { onclick: () => this.plan() }, "Plan maintenance…")) : null;
-    this.head.replaceChildren(...[h("h2", { id: "device-name" }, this.name), badge(deviceState(device)), words, manage].filter(Boolean));
+    renew(this.head, [h("h2", { id: "device-name" }, this.name), badge(deviceState(device)), words, manage]);
   }
 
   drawPlans(device) {
     const now = this.app.live.now();
     this.planned.hidden = !device.maintenance.length;
-    this.planned.replaceChildren(...device.maintenance.map((each) => h("p", { class: "row" },
+    renew(this.planned, device.maintenance.map((each) => h("p", { class: "row", "data-number": each.number },
       `Maintenance ${clock(each.start, now)} to ${clock(each.end, now)}${each.reason ? `: ${each.reason}` : ""}`,
       this.app.me.operator ? h("button", { class: "plain", onclick: () => this.unplan(each) }, "Cancel it") : null)));
   }
@@ -199,17 +212,16 @@ class DeviceDetail {
     const operator = this.app.me.operator;
     this.recent.classList.toggle("mine", !operator);
     if (!tasks.length) {
-      this.recent.replaceChildren(h("p", { class: "empty" }, "No task has begun yet."));
+      renew(this.recent, [h("p", { class: "empty" }, "No task has begun yet.")]);
       return;
     }
-    const head = h("div", { class: "line head", role: "row" }, ["", "Task", operator && "Whose", "State", "When", "QPU time"].filter((each) => each !== false).map((each) => h("span", { role: "columnheader", class: each === "QPU time" ? "n" : "" }, each)));
-    this.recent.replaceChildren(head, ...tasks.slice(0, 12).map((task) => h("div", { class: "line", role: "row", "data-task": task.id, "data-state": task.state },
-      h("span", { class: "place", role: "cell" }),
+    const head = h("div", { class: "line head", role: "row" }, ["Task", operator && "Whose", "State", "When", "QPU time"].filter(Boolean).map((each) => h("span", { role: "columnheader", class: each === "QPU time" ? "n" : "" }, each)));
+    renew(this.recent, [head, ...tasks.slice(0, 12).map((task) => h("div", { class: "line", role: "row", "data-task": task.id, "data-state": task.state },
       h("span", { class: "task", role: "cell" }, h("a", { href: `#/task/${task.id}` }, title(task))),
       operator ? h("span", { class: "whose", role: "cell" }, whose(task)) : null,
       h("span", { class: "why", role: "cell" }, badge(task.state), task.error ? ` ${task.error}` : ""),
       h("span", { class: "start", role: "cell" }, clock(task.ended || task.started || task.submitted, this.app.live.now())),
-      h("span", { class: "seconds n", role: "cell" }, task.ended ? duration(task.qpu_seconds) : "–"))));
+      h("span", { class: "seconds n", role: "cell" }, task.ended ? duration(task.qpu_seconds) : "–")))]);
   }
 }
 
@@ -234,8 +246,8 @@ class QueueList {
     const operator = app.me.operator;
     this.columns = ["Place", "Task", operator && "Whose", "Why it waits", "Should start", "QPU time"].filter(Boolean);
     this.count = h("p", { class: "muted small" });
-    this.room = h("div", { class: "room", role: "rowgroup" });
-    this.scroll = h("div", { class: "scroll", tabindex: "0", "aria-label": "Waiting tasks; scrolls" }, this.room);
+    this.room = h("div", { class: "room", role: "none" });
+    this.scroll = h("div", { class: "scroll", role: "rowgroup", tabindex: "0", "aria-label": "Waiting tasks; scrolls" }, this.room);
     this.scroll.addEventListener("scroll", () => this.soon(), { passive: true });
     const head = h("div", { class: "line head", role: "row" }, this.columns.map((each, at) => h("span", { role: "columnheader", class: at === this.columns.length - 1 ? "n" : "" }, each)));
     this.table = h("div", { class: `list${operator ? "" : " mine"}`, role: "table", "aria-label": "Queue" }, head, this.scroll);
@@ -362,7 +374,7 @@ class QueueList {
     }
     line.setAttribute("data-task", task.id);
     line.setAttribute("data-state", task.state);
-    say(cells.place, task.state === "running" ? "runs" : task.position === null ? "–" : number(task.position));
+    say(cells.place, task.state === "running" ? "runs" : task.position === null ? "–" : task.position === 0 ? "next" : number(task.position));
     say(link, title(task));
     link.href = `#/task/${task.id}`;
     say(cells.whose, whose(task));

@@ -18,6 +18,27 @@ function fill(made, props, children) {
   return made;
 }
 
+/**
+ * Puts other children into an element. Those that are the same stay, so that nobody who is about to press one
+ * loses it; if the one with the focus has changed, its successor gets the focus.
+ */
+export function renew(parent, children) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  const name = (element) => element.getAttribute("href") || element.textContent;
+  const old = [...parent.children];
+  const next = children.filter(Boolean).map((each) => old.find((one) => one === each || one.isEqualNode(each)) || each);
+  for (const each of old) if (!next.includes(each)) each.remove();
+  let at = parent.firstElementChild;
+  for (const each of next) {
+    if (each === at) at = at.nextElementSibling;
+    else parent.insertBefore(each, at);
+  }
+  if (!focused || focused === document.activeElement) return;
+  const able = [...parent.querySelectorAll("a, button")];
+  const after = able.find((each) => name(each) === name(focused)) || able[0];
+  if (after) after.focus({ preventScroll: true });
+}
+
 /** Sets the text of an element if it differs, so that nothing flickers. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -27,6 +48,14 @@ export function facts(pairs, kind = "facts") {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   const pair = ([name, value]) => [h("dt", {}, name), h("dd", {}, value)];
   return h("dl", { class: kind }, shown.map((each) => (kind === "figures" ? h("div", {}, pair(each)) : pair(each))));
+}
+
+/** A table whose rows become blocks on a narrow screen; the first cell of each row is its head. */
+export function table(label, heads, rows) {
+  return h("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" }, h("table", { class: "stacks" },
+    h("thead", {}, h("tr", {}, heads.map((each) => h("th", { scope: "col" }, each)))),
+    h("tbody", {}, rows.map(({ mine, cells: [first, ...rest] }) => h("tr", { "data-mine": mine }, h("th", { scope: "row" }, first),
+      rest.map((each, at) => h("td", { "data-head": heads[at + 1] }, each)))))));
 }
 
 export function badge(state) {
@@ -121,15 +150,12 @@ export function title(task) {
 export function ask(words, { fields = [], action = "OK", bad = false } = {}) {
   return new Promise((resolve) => {
     const inputs = fields.map(([name, label, kind, usual]) => [name, h("input", { type: kind || "text", id: `ask-${name}`, value: usual || "", maxlength: 200 }), label]);
-    const close = (value) => { box.close(); box.remove(); resolve(value); };
-    const form = h("form", { method: "dialog", onsubmit: (event) => {
-      event.preventDefault();
-      close(Object.fromEntries(inputs.map(([name, input]) => [name, input.value])));
-    } },
+    let value = null;
+    const form = h("form", { method: "dialog", onsubmit: () => { value = Object.fromEntries(inputs.map(([name, input]) => [name, input.value])); } },
     inputs.map(([, input, label]) => h("label", {}, h("span", {}, label), input)),
-    h("p", { class: "row" }, h("button", { class: bad ? "bad" : "main" }, action), h("button", { type: "button", onclick: () => close(null) }, "Back")));
+    h("p", { class: "row" }, h("button", { class: bad ? "bad" : "main" }, action), h("button", { type: "button", onclick: () => box.close() }, "Back")));
     const box = h("dialog", { "aria-label": words }, h("p", {}, words), form);
-    box.addEventListener("cancel", () => { box.remove(); resolve(null); });
+    box.addEventListener("close", () => { box.remove(); resolve(value); }); // by then, the focus is back where it was
     document.body.append(box);
     box.showModal();
   });

@@ -73,7 +73,8 @@ class App {
     document.title = "qtide";
     const moved = this.view !== null;
     this.show(views[view] || views[""]);
-    if (moved) this.main.focus({ preventScroll: view === "device" });
+    if (moved && this.view.detail) this.view.enter();
+    else if (moved) this.main.focus();
   }
 
   show(make) {

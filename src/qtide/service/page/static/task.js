@@ -5,6 +5,7 @@ import { ask, badge, change, clock, duration, facts, h, number, title, why } fro
 import { call } from "./live.js";
 import { whose } from "./devices.js";
 
+const sentence = (words) => words[0].toUpperCase() + words.slice(1);
 const OVER = ["done", "failed", "cancelled"];
 
 export class TaskView {
@@ -53,7 +54,7 @@ export class TaskView {
     const focused = document.activeElement && this.top.contains(document.activeElement);
     this.top.replaceChildren(
       h("div", { class: "row" }, h("h1", {}, title(task)), h("span", { "aria-live": "polite" }, badge(task.state)), cancel || ""),
-      waiting ? h("p", {}, h("strong", {}, `${why(task)}. `), task.expected_start ? `It should start at ${clock(task.expected_start, now)}, in ${duration(Math.max(0, task.expected_start - now))}. ` : "When it starts is unknown. ", change(task, device)) : "",
+      waiting ? h("p", {}, h("strong", {}, `${sentence(why(task))}. `), task.expected_start ? `It should start at ${clock(task.expected_start, now)}, in ${duration(Math.max(0, task.expected_start - now))}. ` : "When it starts is unknown. ", change(task, device)) : "",
       task.error ? h("p", { class: "notice bad" }, task.error) : "",
       facts([
         ["Task", h("code", {}, task.id)],

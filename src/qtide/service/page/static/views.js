@@ -1,6 +1,6 @@
 // The other views: signing in, shares, and health.
 
-import { clock, duration, facts, h, number, share } from "./dom.js";
+import { clock, duration, facts, h, number, share, table } from "./dom.js";
 import { base, call } from "./live.js";
 
 export class SignInView {
@@ -61,12 +61,12 @@ export class ShareView {
       ["Rank now", [`${mine.rank} of ${found.of}`, small("1 goes first, all else equal")]],
     ], "figures"));
     const left = (value, words) => (value === null ? "no limit" : words(value));
-    this.quotas.replaceChildren(h("h2", {}, "What I may still use"), h("div", { class: "wide", tabindex: "0" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["Quota of", "Device", "Period", "Tasks now", "Tasks left", "QPU time used", "QPU time left", "Until"].map((each) => h("th", { scope: "col" }, each)))),
-      h("tbody", {}, found.quotas.map((row) => h("tr", {}, h("th", { scope: "row" }, `${row.of} ${row.name}`), h("td", {}, row.device ?? "all"), h("td", {}, row.period), h("td", {}, row.tasks === null ? "" : number(row.tasks)), h("td", {}, row.tasks === null ? "" : left(row.tasks_left, number)), h("td", {}, duration(row.qpu_seconds)), h("td", {}, left(row.qpu_seconds_left, duration)), h("td", {}, clock(row.until, this.app.live.now()))))))));
-    this.all.replaceChildren(h("h2", {}, "All accounts"), h("div", { class: "wide", tabindex: "0" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["Account", "Rank", "Recent use", "Weight"].map((each) => h("th", { scope: "col" }, each)))),
-      h("tbody", {}, found.accounts.map((row) => h("tr", { "data-mine": row.account === mine.account }, h("th", { scope: "row" }, row.account), h("td", {}, number(row.rank)), h("td", {}, duration(row.used)), h("td", {}, number(row.weight))))))));
+    const now = this.app.live.now();
+    this.quotas.replaceChildren(h("h2", {}, "What I may still use"), table("Quotas",
+      ["Quota of", "Device", "Period", "Tasks now", "Tasks left", "QPU time used or reserved", "QPU time left", "Until"],
+      found.quotas.map((row) => ({ cells: [`${row.of} ${row.name}`, row.device ?? "all", row.period, row.tasks === null ? "–" : number(row.tasks), row.tasks === null ? "–" : left(row.tasks_left, number), duration(row.qpu_seconds), left(row.qpu_seconds_left, duration), clock(row.until, now)] }))));
+    this.all.replaceChildren(h("h2", {}, "All accounts"), table("Accounts", ["Account", "Rank", "Recent use", "Weight"],
+      found.accounts.map((row) => ({ mine: row.account === mine.account, cells: [row.account, number(row.rank), duration(row.used), number(row.weight)] }))));
   }
 }
 
@@ -99,10 +99,7 @@ export class HealthView {
     ], "figures"));
     const columns = ["Device", "Availability", "Occupancy", "Wait, median", "Wait, 95 %", "Longest wait", "Promises kept", "Calibrated", "Drained", "Tasks"];
     this.levels.replaceChildren(h("h2", {}, "Service levels, last 30 days"),
-      h("div", { class: "wide", tabindex: "0" }, h("table", {},
-        h("thead", {}, h("tr", {}, columns.map((each) => h("th", { scope: "col" }, each)))),
-        h("tbody", {}, levels.devices.map((row) => h("tr", {}, h("th", { scope: "row" }, row.device),
-          [share(row.availability), share(row.occupancy), duration(row.wait.p50), duration(row.wait.p95), duration(row.wait.p50 === null ? null : row.wait.longest), row.promises_kept === null ? "none given" : share(row.promises_kept), duration(row.seconds.calibration), duration(row.seconds.maintenance), number(row.tasks.done + row.tasks.failed + row.tasks.cancelled)].map((each) => h("td", {}, each))))))),
+      table("Service levels", columns, levels.devices.map((row) => ({ cells: [row.device, share(row.availability), share(row.occupancy), duration(row.wait.p50), duration(row.wait.p95), duration(row.wait.p50 === null ? null : row.wait.longest), row.promises_kept === null ? "none given" : share(row.promises_kept), duration(row.seconds.calibration), duration(row.seconds.maintenance), number(row.tasks.done + row.tasks.failed + row.tasks.cancelled)] }))),
       h("p", { class: "muted small" }, "Availability is the share of the time outside planned calibrations and maintenance in which the device and the service were up. The same table: ", h("code", {}, "qtide usage --sla"), "."));
   }
 }
