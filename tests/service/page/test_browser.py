@@ -33,6 +33,8 @@ kind = "annealer"
 HOSTILE = '<img src=x onerror="document.title=`owned`">'
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 SIZES = {"wide": WIDE, "narrow": NARROW}
+CUT = "tables => tables.map((each) => each.scrollWidth - each.parentNode.clientWidth)"
+"""Pixels by which tables are wider than what they scroll in."""
 OpenPage = Callable[..., Page]
 
 
@@ -210,6 +212,32 @@ def test_the_page_outlives_a_killed_service_and_shows_nothing_twice(
         service.stop()
 
 
+def test_the_keyboard_keeps_its_place_while_tasks_come_and_go(
+    served: LocalService, opened: OpenPage
+) -> None:
+    client = served.client("kay")
+    page = opened(f"{served.url}/#/device/dev", served.token("olga", operator=True))
+
+    def one_more() -> str:
+        made = client.submit(Burst(0.05, 1), "dev").id
+        expect(page.locator(f'{row(page, made)}[data-state="done"]')).to_be_visible()
+        return made
+
+    card, link = page.locator('[data-device="dev"]'), page.locator(f"{row(page, one_more())} a")
+    for place in (link, card):
+        place.focus()
+        one_more()
+        expect(place).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".detail")).to_be_focused()
+    page.keyboard.press("Tab")
+    drain = page.get_by_role("button", name="Drain")
+    expect(drain).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(drain).to_be_focused()
+
+
 def test_two_users_see_only_their_own(served: LocalService, opened: OpenPage) -> None:
     tokens = {name: served.token(name, f"account-{name}") for name in ("fay", "gus")}
     pages = {name: opened(f"{served.url}/#/device/calm", token) for name, token in tokens.items()}
@@ -298,6 +326,8 @@ def test_every_view_fits_a_wide_and_a_narrow_window_in_light_and_dark(
             shown.set_viewport_size(size)  # type: ignore[arg-type]
             over = shown.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert over <= 0, f"{name} is {over} px too wide"
+            cut = shown.locator(".stacks").evaluate_all(CUT)
+            assert all(each <= 0 for each in cut), f"{name} has a table that is cut off by {cut} px"
             shown.screenshot(path=folder / f"{name}-{scheme}-{words}.png", full_page=True)
         shown.set_viewport_size(WIDE)  # type: ignore[arg-type]
         assert shown.get_by_role("main").count() == 1

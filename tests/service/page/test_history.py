@@ -22,6 +22,7 @@ from qtide.service.monitoring import (
     moments,
     resolution,
 )
+from qtide.service.page.figures import column
 from qtide.service.store import SqliteDatabase, connect, in_memory
 from qtide.service.task import TaskState
 from tests.service.device.test_queue import task
@@ -181,3 +182,10 @@ def test_a_device_and_year_take_at_most_two_megabytes(tmp_path: Path) -> None:
                 db.execute(INSERT, (resolution_, BEGIN - at, "superconducting-20", made.packed()))
         db.execute("COMMIT")
     assert (tmp_path / "store.sqlite").stat().st_size - before <= 2e6
+
+
+def test_the_newest_column_goes_on_as_the_one_before_it() -> None:
+    drained = Period(defaultdict(float, maintenance=5.0, wanted=5.0))
+    newest = column({}, {BEGIN: drained}, BEGIN + 5, 5, 5)  # its own period is not written yet
+    assert newest == {"busy": {}, "idle": {"maintenance": 5.0}}
+    assert column({}, {}, BEGIN, 5, 5)["idle"] == {"unknown": 5.0}

@@ -221,7 +221,7 @@ class Figures:
                 _spread(busy, owner, task.started, now, since, step)
         periods = {at: period for (_, at), period in known.items()}
         columns = [
-            _column(busy[number], periods, since + number * step, step, fine)
+            column(busy[number], periods, since + number * step, step, fine)
             for number in range(BINS)
         ]
         return {"device": name, "since": since, "step": step, "columns": columns}
@@ -257,7 +257,7 @@ def _spread(busy: Busy, owner: str, start: float, end: float, since: float, step
         busy[number][owner] += max(0.0, min(end, left + step) - max(start, left))
 
 
-def _column(
+def column(
     busy: dict[str, float], periods: dict[int, Period], at: float, step: float, fine: int
 ) -> dict[str, dict[str, float]]:
     """A column: seconds by owner, and the rest by cause of idleness."""

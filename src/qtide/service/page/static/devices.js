@@ -54,7 +54,7 @@ export class DevicesView {
     const cards = devices.map((device) => {
       const task = running.get(device.name);
       const plan = device.calibration;
-      const card = this.links.get(device.name) || h("a", { class: "card device", href: `#/device/${device.name}`, "data-device": device.name });
+      const card = this.links.get(device.name) || h("a", { class: "card device", href: `#/device/${device.name}`, "data-device": device.name, onclick: () => location.hash === card.hash && this.enter() });
       this.links.set(device.name, card); // it stays, so that it can be pressed while the device changes
       if (device.name === this.name) card.setAttribute("aria-current", "true");
       else card.removeAttribute("aria-current");
