@@ -62,6 +62,7 @@ def test_a_hostile_payload_is_refused_with_a_sentence(service: LocalService, wha
         {"device": "star", "format": "qpy", "data": "QUJD"},
         {"device": "star", "format": "burst", "payload": {}, "seed": -1},
         {"device": "star", "format": "burst", "payload": {}, "unknown": 1},
+        {"device": "star", "format": "burst", "payload": {}, "\ud800": 1},
     ],
 )
 def test_a_malformed_request_is_refused_with_a_sentence(

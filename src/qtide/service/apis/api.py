@@ -115,9 +115,10 @@ def _status_of(error: Exception) -> tuple[int, str]:
 def _mistake(error: RequestValidationError) -> str:
     """Describe what is wrong with a request, without repeating its contents."""
     first: Mapping[str, Any] = error.errors()[0]
-    where = ".".join(str(each) for each in first["loc"] if each != "body")
-    if first["loc"][0] == "path" and first["type"] == "string_pattern_mismatch":
-        what = first["loc"][-1]
+    place = first["loc"] or ("body",)  # a field whose name is no text has no place
+    where = ".".join(str(each) for each in place if each != "body")
+    if place[0] == "path" and first["type"] == "string_pattern_mismatch":
+        what = place[-1]
         return f"there is no {'task with that id' if what == 'id' else f'such {what}'} here"
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
