@@ -52,7 +52,11 @@ def test_a_store_goes_to_a_backup_to_postgresql_and_back(serving: Serve, tmp_pat
         assert rows("migrate", server.url, "--state", service.state)["tasks"] == 4
         code, said = store("migrate", server.url, "--state", service.state)
         assert (code, "already has" in said) == (2, True)
-        for wrong in ("mysql://ada:secret@host/x", "postgresql://ada:secret@host/x"):
+        for wrong in (
+            "mysql://ada:secret@host/x",
+            "postgresql://ada:secret@host/x",
+            "postgresql://host/x?password=secret",
+        ):
             code, said = store("migrate", wrong, "--state", service.state)
             assert (code, "secret" in said) == (2, False), said
         folder = tmp_path / "moved"

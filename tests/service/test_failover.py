@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,30 @@ def test_a_commit_that_a_killed_database_lost_is_not_taken_for_another_ones(
         store.close()
 
 
+def test_a_leader_writes_again_after_its_database_could_only_be_read(
+    server: PostgresServer,
+) -> None:
+    """As when a replica takes the place of the server, or its disk was full."""
+    empty(server.url)
+    store, operator = PostgresStore(server.url), connect(server.url)
+
+    def writes() -> bool:
+        with suppress(StoreFailed):
+            asyncio.run(store.write(lambda _: None))
+            return True
+        return False
+
+    try:
+        assert store.take_lead("one", "")
+        for only, wanted in (("on", False), ("off", True)):
+            operator.execute(f"ALTER SYSTEM SET default_transaction_read_only = {only}")
+            operator.execute("SELECT pg_reload_conf()")
+            wait_until(lambda wanted=wanted: writes() is wanted)
+    finally:
+        store.close()
+        operator.close()
+
+
 def test_a_task_of_a_lost_leader_runs_on_the_other_and_the_site_pays_for_what_was_lost(
     pair: Pair,
 ) -> None:
@@ -263,8 +288,9 @@ def test_a_transaction_that_a_lost_host_left_open_ends_soon_and_blocks_no_standb
 
 
 def test_both_ends_of_a_connection_notice_that_the_other_is_gone(server: PostgresServer) -> None:
-    database = PostgresDatabase(server.url)
+    database = PostgresDatabase(f"{server.url}?options=-c%20search_path%3Dmine")
     try:
+        assert database.execute("SHOW search_path").fetchone()[0] == "mine"
         words = "SELECT name, setting FROM pg_settings WHERE name LIKE 'tcp_%'"
         found = {row["name"]: int(row["setting"]) for row in database.execute(words)}
         assert found == {f"tcp_{name}": value for name, value in PROBES.items()} | {

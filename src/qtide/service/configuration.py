@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -230,7 +230,7 @@ def database_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("postgresql", "postgres"):
         raise ValueError("give the URL of a database, as in postgresql://host/qtide")
-    if parts.password is not None:
+    if parts.password is not None or "password" in parse_qs(parts.query):
         raise ValueError("keep the password out of it, in PostgreSQL's password file ~/.pgpass")
     if find_spec("psycopg") is None:
         raise ValueError("PostgreSQL needs its driver: pip install 'qtide[serve,postgresql]'")

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict
 
 from qtide.service.fence import Fence
 from qtide.service.schema import STEPS, VERSION
@@ -91,8 +92,9 @@ GIVE_UP = "UPDATE leadership SET until = 0 WHERE term = ?"
 OUTCOME = "SELECT term, until FROM leadership FOR UPDATE"
 """Which renewal was the last, after waiting for one that still goes on. The number of a transaction
 would not tell: a server that was killed may give a lost one's to another."""
-GONE = (psycopg.OperationalError, psycopg.InterfaceError)
-"""Errors of a connection, as opposed to those of a statement."""
+GONE = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
+"""Errors of a connection or its server, as opposed to those of a statement. After them we connect
+anew: a server that only reads by now may have been replaced by another one at the same URL."""
 
 
 class Row(tuple[Any, ...]):
@@ -133,6 +135,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         try:
+            own = str(conninfo_to_dict(url).get("options", ""))
             self._connection = psycopg.connect(
                 url,
                 autocommit=True,
@@ -142,7 +145,7 @@ class PostgresDatabase:
                 tcp_user_timeout=SILENCE,
                 **PROBES,
                 application_name="qtide",
-                options=LIMITS,
+                options=f"{own} {LIMITS}",
             )
         except psycopg.Error as error:
             raise StoreFailed(f"the database cannot be reached: {_sentence(error)}") from None
@@ -290,7 +293,7 @@ class PostgresStore(ThreadedStore):
             self._writing = PostgresDatabase(self._url)
         try:
             return self._together(self._writing, actions, apart=False)
-        except GONE as error:
+        except psycopg.Error as error:
             self._writing.close()
             self._writing = None
             raise StoreFailed(f"the database cannot be written: {_sentence(error)}") from None
