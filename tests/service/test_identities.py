@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import json
 import pwd
@@ -24,6 +25,8 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.slurm.prolog import token_signature
 from qtide.backends.payloads.payload import Burst
 from qtide.service import identities
+from qtide.service.admission import Unproven, Unreachable
+from qtide.service.identities import OidcTokens, SigningKeys
 from qtide.service.local_service import LocalService
 from qtide.service.tokens import with_members
 from tests.interfaces.cli.test_service import qtide
@@ -178,26 +181,72 @@ def test_no_other_algorithm_than_that_of_the_key_is_believed(
 
 
 def test_keys_rotate_and_unknown_ones_do_not_make_the_service_ask_for_ever(
-    service: LocalService, issuer: Issuer, tmp_path: Path
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = issuer.token()
-    client(service, before).devices()
-    issuer.rotate("second")
-    after = issuer.token()
-    deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:  # at most RETRY_KEYS seconds
-        try:
-            client(service, after).devices()
-            break
-        except ServiceFailed:
-            time.sleep(0.3)
-    assert client(service, after).devices()
-    withdrawn = jwt.encode({"iss": issuer.url}, _rsa(), "RS256", {"kid": "first"})
-    assert "does not publish" in refused(service, withdrawn)
-    asked = issuer.asked
-    for number in range(20):
-        refused(service, issuer.token(kid=f"unknown {number}"))
-    assert issuer.asked <= asked + 1 + 20 // identities.RETRY_KEYS
+    provider = OidcTokens(issuer.url, AUDIENCE, f"{issuer.url}/keys")
+
+    async def main() -> None:
+        assert await provider.by_token(issuer.token(exp=10**400))
+        ((old, key),) = issuer.keys.items()
+        issuer.rotate("second")
+        with pytest.raises(Unproven, match="does not publish"):  # it asked a moment ago
+            await provider.by_token(issuer.token())
+        monkeypatch.setattr(identities, "RETRY_KEYS", 0.0)
+        assert await provider.by_token(issuer.token())
+        monkeypatch.undo()
+        with pytest.raises(Unproven, match="does not publish"):
+            await provider.by_token(issuer.token(key=key, kid=old))
+        asked = issuer.asked
+        for number in range(20):
+            with pytest.raises(Unproven):
+                await provider.by_token(issuer.token(kid=f"unknown {number}"))
+        assert issuer.asked == asked
+
+    asyncio.run(main())
+
+
+def test_keys_that_are_known_wait_for_no_provider(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever names unknown keys, without a token, makes the service ask for them."""
+    ((name, _),) = issuer.keys.items()
+    published, asked, go_on = issuer.published(), threading.Event(), threading.Event()
+
+    def slowly() -> bytes:
+        asked.set()
+        go_on.wait(60.0)
+        return published
+
+    async def main() -> None:
+        keys = SigningKeys(f"{issuer.url}/keys")
+        assert await keys.get(name)
+        monkeypatch.setattr(issuer, "published", slowly)
+        monkeypatch.setattr(identities, "RETRY_KEYS", 0.0)
+        stranger = asyncio.create_task(keys.get("unknown"))
+        await asyncio.to_thread(asked.wait)
+        assert await keys.get(name)
+        assert not stranger.done()
+        go_on.set()
+        assert await stranger is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("words", ["[]", "7", "<html>", '{"keys": [{"kid": ["a"]}]}', "\xff"])
+def test_what_is_no_set_of_keys_is_said_again_without_asking_again(
+    tmp_path: Path, words: str
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text(words, "latin-1")
+
+    async def main() -> None:
+        keys = SigningKeys(str(file))
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="no set of public keys"):
+                await keys.get("any")
+            file.unlink(missing_ok=True)
+
+    asyncio.run(main())
 
 
 ASK = """

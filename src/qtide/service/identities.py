@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import pwd
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -55,6 +54,8 @@ RESERVED = ("operator", "anonymous")
 """Users of the service itself: whoever has the name sees their tasks."""
 LONGEST = 16_384
 """Maximum characters of a token."""
+END_OF_TIME = 10**12
+"""What is valid for longer is valid until then, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -104,20 +105,35 @@ class SigningKeys:
         self._place = place
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched = -FRESH_KEYS
+        self._trouble = ""
+        """Why the last attempt to fetch them failed, if it did."""
         self._lock = asyncio.Lock()
 
     async def get(self, name: str) -> jwt.PyJWK | None:
-        """The key of that name; one that is unknown may be new."""
-        async with self._lock:
-            age = time.monotonic() - self._fetched
-            if age > FRESH_KEYS or (name not in self._keys and age > RETRY_KEYS):
-                self._fetched = time.monotonic()
-                try:
-                    self._keys = await asyncio.to_thread(self._fetch)
-                except Unreachable:
-                    if name not in self._keys:
-                        raise
+        """The key of that name; one that is unknown may be new.
+
+        A key that is known waits for nobody: whoever names others makes us ask the provider.
+        """
+        if name not in self._keys or self._age > FRESH_KEYS:
+            async with self._lock:
+                await self._refresh(name)
+        if name not in self._keys and self._trouble:
+            raise Unreachable(self._trouble)
         return self._keys.get(name)
+
+    @property
+    def _age(self) -> float:
+        return time.monotonic() - self._fetched
+
+    async def _refresh(self, name: str) -> None:
+        """Fetch the keys again, if that is due; without an answer, those known stay."""
+        if self._age <= (FRESH_KEYS if name in self._keys else RETRY_KEYS):
+            return
+        self._fetched, self._trouble = time.monotonic(), ""
+        try:
+            self._keys = await asyncio.to_thread(self._fetch)
+        except Unreachable as error:
+            self._trouble = str(error)
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
         import jwt  # only for sites with such tokens; it loads cryptography
@@ -127,10 +143,13 @@ class SigningKeys:
                 text = urllib3.request("GET", self._place, timeout=LIMIT, retries=False).data
             else:
                 text = Path(self._place).read_bytes()
-            keys = jwt.PyJWKSet.from_dict(json.loads(text)).keys
-        except (OSError, ValueError, urllib3.exceptions.HTTPError, jwt.PyJWTError) as error:
+        except (OSError, urllib3.exceptions.HTTPError) as error:
             raise Unreachable(f"the keys at {self._place} cannot be read: {error}") from None
-        return {each.key_id: each for each in keys if each.key_id}
+        try:
+            keys = jwt.PyJWKSet.from_json(text.decode()).keys
+        except Exception:  # PyJWT takes any JSON for a set of keys
+            raise Unreachable(f"what {self._place} holds is no set of public keys") from None
+        return {each.key_id: each for each in keys if isinstance(each.key_id, str)}
 
 
 class OidcTokens(IdentityProvider):
@@ -181,7 +200,8 @@ class OidcTokens(IdentityProvider):
         if account is not None and not (isinstance(account, str) and _is_name(account)):
             raise Unproven(f"the token has no usable claim {self._claims[1]!r}")
         named = groups if isinstance(groups, list) else []
-        return Person(user, account or "", frozenset(map(str, named)), float(claims["exp"]))
+        until = min(int(claims["exp"]), END_OF_TIME)
+        return Person(user, account or "", frozenset(map(str, named)), until)
 
 
 def _is_name(text: str) -> bool:
