@@ -33,6 +33,7 @@ from qtide.backends.clusters.slurm.prolog import (
 from qtide.core.errors import UsageError
 from qtide.core.plugins import Plugins
 from qtide.service.admission import AdmissionRequest, Identity, Refused, Unproven, Unreachable
+from qtide.service.task import is_name
 
 if TYPE_CHECKING:
     import jwt
@@ -50,8 +51,6 @@ KEEP, MOST_KEPT = 60.0, 10_000
 """Seconds for which a checked token is not checked again, and the number of tokens kept."""
 LIMIT = 5.0
 """Seconds that the provider has to send its keys."""
-RESERVED = ("operator", "anonymous")
-"""Users of the service itself: whoever has the name sees their tasks."""
 LONGEST = 16_384
 """Maximum characters of a token."""
 END_OF_TIME = 10**12
@@ -195,19 +194,13 @@ class OidcTokens(IdentityProvider):
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         user, account, groups = (claims.get(name) if name else None for name in self._claims)
-        if not isinstance(user, str) or not _is_name(user):
+        if not isinstance(user, str) or not is_name(user):
             raise Unproven(f"the token has no usable claim {self._claims[0]!r}")
-        if account is not None and not (isinstance(account, str) and _is_name(account)):
+        if account is not None and not (isinstance(account, str) and is_name(account)):
             raise Unproven(f"the token has no usable claim {self._claims[1]!r}")
         named = groups if isinstance(groups, list) else []
         until = min(int(claims["exp"]), END_OF_TIME)
         return Person(user, account or "", frozenset(map(str, named)), until)
-
-
-def _is_name(text: str) -> bool:
-    """Whether a name can be shown and written down, and is not one of the service's own."""
-    plain = 0 < len(text) <= 100 and text.isprintable() and text == text.strip()
-    return plain and "(" not in text and text not in RESERVED
 
 
 class People:

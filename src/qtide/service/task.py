@@ -96,6 +96,16 @@ class Caller:
     operator: bool = False
 
 
+RESERVED = ("operator", "anonymous")
+"""Users of the service itself: whoever has the name sees their tasks."""
+
+
+def is_name(text: str) -> bool:
+    """Whether a name can be shown and written down, and is not one of the service's own."""
+    plain = 0 < len(text) <= 100 and text.isprintable() and text == text.strip()
+    return plain and "(" not in text and text not in RESERVED
+
+
 @dataclass(frozen=True)
 class CalibrationSet:
     """What a device was calibrated to at a time, with the quality of its gates and readout."""

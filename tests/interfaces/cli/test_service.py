@@ -20,7 +20,7 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError
 from qtide.interfaces.cli.service import _turn, clock
 from qtide.service.local_service import LocalService
-from tests.interfaces.cli.inside import called
+from tests.interfaces.cli.inside import called, printed, refused
 from tests.service.serving import wait_until
 
 DEVICES = '[devices.dev]\nkind = "burst"\n[quotas.accounts.maths]\nqpu_seconds = 60\n'
@@ -119,6 +119,24 @@ def test_a_token_in_a_file_is_for_its_owner_alone(service: LocalService, here: P
     assert (known.returncode, known.stderr) == (0, "")
     empty = qtide("token", "new", "", "--state", str(service.state))  # an unset variable's value
     assert (empty.returncode, "name is empty" in empty.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["(site)"], ["operator"], ["a\nb"], ["ada", "--account", "(site)"]),
+        *(["ada", "--days", "0"], ["ada", "--days", "1e30"], ["ada", "--to", "nowhere/token"]),
+    ],
+)
+def test_what_makes_no_sense_makes_no_token(service: LocalService, words: list[str]) -> None:
+    before = printed("token", "list", "--state", service.state)
+    assert "\n" not in refused("token", "new", *words, "--state", service.state).strip()
+    assert printed("token", "list", "--state", service.state) == before
+
+
+def test_the_page_of_a_service_at_its_socket_has_a_link_for_browsers(service: LocalService) -> None:
+    link = printed("page", "--no-browser", "--url", service.socket)
+    assert link.startswith(f"{service.url}/#key=")
 
 
 def test_tokens_are_made_at_the_service_that_the_environment_names(service: LocalService) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from functools import partial
-from math import inf
 from pathlib import Path
 from sqlite3 import Error
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,6 +98,7 @@ def _check(file: Path | None) -> None:
 
 
 DAY = 86_400.0
+MOST_DAYS = 36_500
 
 token = typer.Typer(
     cls=PlainGroup,
@@ -138,22 +138,26 @@ def new(
 
     Example: qtide token new alice --days 30 --to alice.token
     """
-    from qtide.service.task import Caller
+    from qtide.service.task import Caller, is_name
     from qtide.service.tokens import digest, issue, short
 
-    if not 0 <= days < inf:
-        raise UsageError(f"--days is a number of days, not {days}")
+    if not 0 < days <= MOST_DAYS:
+        raise UsageError(f"--days is a number of days up to {MOST_DAYS}, not {days:g}")
     if user is not None and not user.strip():
         raise UsageError("the user's name is empty; leave it out for a token of your own")
     caller = Caller(user or getpass.getuser(), account, operator=operator)
+    for each in filter(None, (caller.user, account)):
+        if not is_name(each):
+            raise UsageError(f"{each!r} cannot be the name of a user or an account; choose another")
     made, write = issue(caller, DAY * days, name)
     with _store(state) as store:
+        if to is not None:
+            _keep_secret(to, made)
         write(store)
     _audit("token made", state, token=short(digest(made)), user=caller.user, operator=operator)
     _warn_of(account, state)
     described = {"user": caller.user, "account": account, "days": days}
     if to is not None:
-        write_whole(to, f"{made}\n".encode(), mode=0o600)
         if json:
             as_json(described | {"file": str(to)})
         else:
@@ -162,6 +166,13 @@ def new(
         as_json({"token": made} | described)
     else:
         say(made)
+
+
+def _keep_secret(file: Path, token: str) -> None:
+    try:
+        write_whole(file, f"{token}\n".encode(), mode=0o600)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _warn_of(account: str, state: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_text
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, print_rows, say
 
 if TYPE_CHECKING:
+    from qtide.backends.client.access import Access
     from qtide.backends.client.client import Client
 
 
@@ -275,13 +277,27 @@ def page(
     Example: qtide page --no-browser
     """
     caller = client(url)
-    link = caller.access.url + caller.call("POST", "/v1/links")["path"]
+    link = _for_browsers(caller.access) + caller.call("POST", "/v1/links")["path"]
     if json:
         as_json({"url": link})
         return
     say(link)
     if browser:
         open_in_browser(link)
+
+
+def _for_browsers(access: Access) -> str:
+    """The URL of a service that a browser can open; beside its Unix socket, a file has it."""
+    from qtide.backends.client.access import FILE, UNIX
+
+    if access.socket is None or not access.url.startswith(UNIX):
+        return access.url
+    try:
+        return str(json_text.loads((access.socket.parent / FILE).read_text())["url"])
+    except (OSError, ValueError, KeyError):
+        raise UsageError(
+            f"a browser cannot open {access.url}; name the port: --url http://127.0.0.1:8037"
+        ) from None
 
 
 def open_in_browser(link: str) -> None:
