@@ -41,6 +41,8 @@ def test_a_store_goes_to_a_backup_to_postgresql_and_back(serving: Serve, tmp_pat
     done = [client.run(Burst(0.01, [n]), "dev", key=f"k{n}") for n in range(3)]
     waiting = client.submit(Burst(600.0), "dev")
     assert done == [[0], [1], [2]]
+    code, said = store("backup", tmp_path / "nowhere/x", "--state", service.state)
+    assert (code, "there is no folder" in said) == (2, True)
     backup = tmp_path / "backup.sqlite"
     copied = rows("backup", backup, "--state", service.state)
     assert copied["tasks"] == 4

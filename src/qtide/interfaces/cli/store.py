@@ -65,6 +65,8 @@ def backup(
 
     if file.exists():
         raise UsageError(f"{file} exists; name a new file")
+    if not file.parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent}")
     part = file.with_name(f"{file.name}.part")
     part.unlink(missing_ok=True)
     try:
