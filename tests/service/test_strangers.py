@@ -162,6 +162,16 @@ def test_many_requests_at_once_on_one_connection_are_answered(service: LocalServ
         assert rest(one).count(b"HTTP/1.1 200") == 50
 
 
+def test_requests_sent_without_reading_the_answers_fill_no_memory(service: LocalService) -> None:
+    with line(service) as opened:
+        opened.sendall(b"GET /health HTTP/1.1\r\n\r\n" * 1000)
+        answered = part = opened.recv(65536)
+        while part and b"read the answers" not in answered:
+            part = opened.recv(65536)
+            answered += part
+    assert b" 429 " in answered
+
+
 def test_a_refusal_says_what_to_do_in_the_format_of_its_api(service: LocalService) -> None:
     code, said = send(service, "/v1/tasks", b"", method="GET")
     assert (code, "Authorization: Bearer" in said["message"]) == (401, True)

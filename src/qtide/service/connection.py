@@ -29,6 +29,9 @@ KEY = "qtide.connection"
 """The key of the connection in a request's scope."""
 MOST_FIELDS = 100
 """Maximum number of fields in a request's head and the trailers after its body."""
+MOST_PIPELINED = 64
+"""Maximum number of unanswered requests on a connection. Each takes a kB, and thousands arrive at
+once, from anybody."""
 SWALLOWED = 64 * 1024
 """Bytes of a refused request to read after the answer, so that its sender can read the answer."""
 MOST_UNREAD = 64 * 1024
@@ -65,6 +68,10 @@ class Serving:
 
 class HeadTooLong(Exception):  # noqa: N818 - named after what happened
     """The head or the trailers of a request have too many fields or bytes."""
+
+
+class TooManyAtOnce(Exception):  # noqa: N818 - named after what happened
+    """Requests were sent without waiting for the answers to others."""
 
 
 class Connection(Accepted):
@@ -193,10 +200,7 @@ class Connection(Accepted):
         except httptools.HttpParserUpgrade:
             pass  # the peer proposed another protocol; we stay with this one
         except httptools.HttpParserError:
-            if self._fields > MOST_FIELDS or self._received > self._limits.header_bytes:
-                self._refuse(431, "head_too_long", "the head of the request is too long")
-            else:
-                self._refuse(400, "no_http", "this is not an HTTP request")
+            self._refuse_unparsed()
             return
         if self._in_head:
             if self._received > self._limits.header_bytes:
@@ -217,6 +221,15 @@ class Connection(Accepted):
         """Resume answers, because the peer has read on."""
         self.writable.set()
         self._due = self._end
+
+    def _refuse_unparsed(self) -> None:
+        """Say why the parser stopped, which may be our own doing."""
+        if len(self._exchanges) == MOST_PIPELINED:
+            self._refuse(429, "pipelined", "read the answers before you send more requests")
+        elif self._fields > MOST_FIELDS or self._received > self._limits.header_bytes:
+            self._refuse(431, "head_too_long", "the head of the request is too long")
+        else:
+            self._refuse(400, "no_http", "this is not an HTTP request")
 
     def _look(self) -> None:
         """End the connection if its time is up; schedule the next check."""
@@ -257,6 +270,8 @@ class Connection(Accepted):
         head = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
         if head > self._limits.header_bytes:
             raise HeadTooLong
+        if len(self._exchanges) == MOST_PIPELINED:
+            raise TooManyAtOnce
         self._in_head = False
         self._received = 0
         self._expect(self._limits.body_seconds)
