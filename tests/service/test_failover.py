@@ -18,7 +18,7 @@ import urllib3
 
 from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
-from qtide.service.fence import workers
+from qtide.service.fence import Fence, workers
 from qtide.service.local_service import LocalService
 from qtide.service.postgresql import (
     DEPOSED,
@@ -193,6 +193,27 @@ def test_a_suspended_leader_loses_its_workers_and_writes_nothing_when_it_comes_b
     os.kill(first.pid, signal.SIGCONT)
     assert first.wait(30.0) == DEPOSED
     assert pair.rows("SELECT * FROM tasks ORDER BY sequence") == before
+
+
+def test_a_leader_whose_lease_nobody_watches_ends(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its standby takes over; otherwise a suspended leader's workers would run on."""
+    empty(server.url)
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    fence = Fence()
+    monkeypatch.setattr("qtide.service.postgresql.Fence", lambda: fence)
+    store = PostgresStore(server.url)
+    try:
+        assert store.take_lead("one", "")
+        asyncio.run(store.write(lambda _: None))
+        assert ended == []
+        os.kill(fence.process, signal.SIGKILL)
+        wait_until(lambda: ended)
+        assert set(ended) == {DEPOSED}
+    finally:
+        store.close()
 
 
 def test_a_database_that_is_killed_loses_nothing(pair: Pair, server: PostgresServer) -> None:

@@ -28,24 +28,30 @@ class Fence:
 
     def __init__(self) -> None:
         self._memory = mmap(-1, DEADLINE.size)
+        self.process = 0
+        """The id of the process that watches."""
 
     def start(self) -> None:
         """Start the process; call this before the service has threads."""
         service = os.getpid()
-        self._process = os.fork()
-        if self._process == 0:
+        self.process = os.fork()
+        if self.process == 0:
             die_with_parent()
             self._watch(service)
 
     def stop(self) -> None:
         """End the process."""
         with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self._process, signal.SIGKILL)
-            os.waitpid(self._process, 0)
+            os.kill(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
 
-    def renew(self, deadline: float) -> None:
-        """Note until when, on the monotonic clock, the workers may run."""
+    def renew(self, deadline: float) -> bool:
+        """Note until when, on the monotonic clock, the workers may run; False if nobody watches."""
         DEADLINE.pack_into(self._memory, 0, deadline)
+        try:
+            return os.waitpid(self.process, os.WNOHANG) == (0, 0)
+        except ChildProcessError:
+            return False
 
     def _watch(self, service: int) -> NoReturn:
         for each in (signal.SIGINT, signal.SIGHUP):

@@ -67,7 +67,7 @@ open would lock the lease."""
 UNCERTAIN = 60.0
 """Seconds to find out whether a commit that got no answer was made."""
 DEPOSED = 75
-"""Exit code of a leader that another service has replaced; its standby starts again."""
+"""Exit code of a leader that another service has replaced, or may replace; it starts again."""
 
 TABLES = """
 CREATE TABLE schema_version (version BIGINT NOT NULL);
@@ -379,7 +379,9 @@ class PostgresStore(ThreadedStore):
     def _renewed(self, began: float) -> None:
         """Note a renewal of the lease that was asked for at `began`."""
         self.deadline = began + LEASE - MARGIN
-        self._fence.renew(self.deadline)
+        if not self._fence.renew(self.deadline):
+            log.error("the process that watches the lease was lost; the service starts again")
+            os._exit(DEPOSED)
 
     def _was_made(self, until: float) -> bool:
         """Ask the server, as soon as it is back, whether the renewal until then was committed."""
