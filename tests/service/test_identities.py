@@ -289,6 +289,8 @@ def test_members_of_a_group_of_this_host_operate() -> None:
     ("words", "why"),
     [
         ('kind = "oidc"', "identities.x: oidc takes issuer, audience, jwks"),
+        ('kind = "oidc"\nissuer = 7\naudience = "a"\njwks = "k"', "is text, in quotes"),
+        ('kind = "oidc"\nissuer = "i"\naudience = "a"\njwks = "https://[x"', "neither a URL nor"),
         ('kind = "magic"', "there is no identity 'magic'; there are: oidc, unix"),
         (
             'kind = "oidc"\nissuer = "i"\naudience = "a"\njwks = "http://sso.example/keys"',

@@ -107,8 +107,9 @@ def _mistakes(configuration: Configuration) -> Iterator[str]:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(configuration.certificate, configuration.key)
-        except (OSError, ssl.SSLError) as error:
-            yield f"certificate and key cannot be used: {error.strerror or error}"
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            yield f"certificate and key cannot be used: {why}"
 
 
 def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
@@ -135,8 +136,9 @@ def _ask(python: str, setup: DeviceSetup) -> None:
             [python, "-c", ASK], input=words, capture_output=True, text=True, timeout=LIMIT,
             check=False,
         )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"{python} cannot be started: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{python} cannot be started: {why}") from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"{python} did not end within {LIMIT:g} s") from None
     if done.returncode:
@@ -145,7 +147,11 @@ def _ask(python: str, setup: DeviceSetup) -> None:
 
 
 def _unreadable(name: str, file: Path) -> Iterator[str]:
-    if not file.is_file():
+    try:
+        known = file.is_file()
+    except (OSError, ValueError):  # it cannot be the name of a file
+        known = False
+    if not known:
         yield f"{name}: there is no file {file}"
     elif not os.access(file, os.R_OK):
         yield f"{name}: {file} cannot be read by this user"

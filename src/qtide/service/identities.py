@@ -98,7 +98,10 @@ class SigningKeys:
     """The public keys of an issuer, from a file or its URL; they change while the service runs."""
 
     def __init__(self, place: str) -> None:
-        parts = urlsplit(place)
+        try:
+            parts = urlsplit(place)
+        except ValueError:
+            raise UsageError(f"{place} is neither a URL nor a file of keys") from None
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise UsageError(f"keys from {place} could be anybody's; use https, or a file")
         self._place = place
@@ -164,6 +167,9 @@ class OidcTokens(IdentityProvider):
         groups_claim: str = "groups",
     ) -> None:
         _check_installed()
+        texts = (issuer, audience, jwks, user_claim, account_claim, groups_claim)
+        if any(not isinstance(each, str) for each in texts):
+            raise UsageError("everything about an oidc identity is text, in quotes")
         self._issuer, self._audience = issuer, audience
         self._keys = SigningKeys(jwks)
         self._claims = user_claim, account_claim, groups_claim
