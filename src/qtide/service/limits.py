@@ -65,9 +65,9 @@ class Limits(BaseModel):
 
 
 class OverLimit(QtideError):  # noqa: N818 - named after what happened
-    """The caller is at its limit and may try again later (HTTP 429)."""
+    """The caller is at its limit and may try again later (HTTP 429), maybe at a known time."""
 
-    def __init__(self, sentence: str, retry_after: float = 1.0) -> None:
+    def __init__(self, sentence: str, retry_after: float | None = None) -> None:
         super().__init__(sentence)
         self.retry_after = retry_after
 

@@ -124,6 +124,26 @@ def test_what_the_device_refuses_is_said(client: Client) -> None:
         Backend(client, "annealer")
 
 
+def test_who_used_up_their_time_of_the_service_waits_for_more(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the service says, if that is no more than it may be away."""
+    rest = {"retry_after": 0.01}
+    answers = iter([ServiceFailed("later", 429, rest)] * 2)
+
+    def asked(*request: str) -> str:
+        for each in answers:
+            raise each
+        return "welcome"
+
+    mine = Client(client.access.url, client.access.token)
+    monkeypatch.setattr(mine, "_asked", asked)
+    assert mine.call("GET", "/") == "welcome"
+    answers = iter([ServiceFailed("much later", 429, {"retry_after": 3600.0})])
+    with pytest.raises(ServiceFailed, match="much later"):
+        mine.call("GET", "/")
+
+
 def test_options_of_the_backend_hold_for_every_run(client: Client) -> None:
     backend = Backend(client, "star")
     backend.set_options(shots=7, seed_simulator=3)

@@ -284,12 +284,16 @@ class Client:
         return self._answer(method, f"{path}{query}", body, head)
 
     def _answer(self, method: str, place: str, body: str | None, head: dict[str, str]) -> Any:
-        """Ask the service; if it has standbys, ask each in turn until one of them leads."""
+        """Ask the service, when it has time for this user; ask each standby until one leads."""
         end, pause, turn = time.monotonic() + self._patience, PAUSE, 0
         while True:
             try:
                 return self._asked(method, f"{self._roots[0]}{place}", body, head)
             except ServiceFailed as failure:
+                rest = failure.response.get("retry_after", 0)  # the user's time is used up
+                if 0 < rest <= end - time.monotonic():
+                    time.sleep(rest)
+                    continue
                 another = len(self._roots) > 1 and failure.status in (NO_ANSWER, UNAVAILABLE)
                 if not another or time.monotonic() > end:
                     raise

@@ -100,7 +100,7 @@ def _headers(status: int, error: Exception) -> dict[str, str]:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     headers |= dict(getattr(error, "headers", None) or {})
     if status in (429, 503):
-        headers["Retry-After"] = f"{getattr(error, 'retry_after', 1.0):.0f}"
+        headers["Retry-After"] = f"{getattr(error, 'retry_after', None) or 1.0:.0f}"
     return headers
 
 
@@ -129,6 +129,8 @@ def _status_and_body(error: Exception) -> tuple[int, RefusalBody]:
         said: RefusalBody = {"error": name, "message": str(error)}
         if isinstance(error, CannotPromise):
             said |= {"reason": error.reason, "expected_start": error.start}
+        if isinstance(error, OverLimit) and error.retry_after:
+            said |= {"retry_after": error.retry_after}
         return status, said
     if isinstance(error, RequestValidationError):
         return 422, {"error": "malformed", "message": _mistake(error)}

@@ -298,6 +298,7 @@ class ErrorForm(BaseModel):
     message: str
     reason: Reason | None = None
     expected_start: float | None = None
+    retry_after: float | None = None
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
