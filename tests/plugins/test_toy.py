@@ -77,16 +77,20 @@ def test_device_format_policy_and_api_are_served(
     with LocalService(tmp_path, DEVICES) as service:
         script = (
             "import toy\n"
-            "from qtide.backends.client.client import Client\n"
-            "print(Client().run(toy.Riddle('six by nine?'), 'riddles', shots=2))"
+            "from qtide.backends.client.client import Client, ServiceFailed\n"
+            "print(Client().run(toy.Riddle('six by nine?'), 'riddles', shots=2))\n"
+            "try: Client().submit(toy.Riddle(''), 'riddles')\n"
+            "except ServiceFailed as error: print(error)"
         )
         env = os.environ | {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token()}
         words = [sys.executable, "-c", script]
         done = subprocess.run(
             words, env=env, capture_output=True, text=True, timeout=LIMIT, check=True
         )
-        assert done.stdout == "['a towel', 'a towel']\n"
-        with urllib.request.urlopen(f"{service.url}/toy/hello", timeout=10) as answer:
-            assert json.load(answer) == {"hello": ["riddles"]}
+        answer, refusal = done.stdout.splitlines()
+        assert answer == "['a towel', 'a towel']"
+        assert refusal.startswith("the payload cannot be checked: IndexError")
+        with urllib.request.urlopen(f"{service.url}/toy/hello", timeout=10) as hello:
+            assert json.load(hello) == {"hello": ["riddles"]}
         (device,) = service.operator().devices()
         assert (device["kind"], device["policy"]) == ("toy", "toy")

@@ -1,10 +1,11 @@
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qiskit import QuantumCircuit
+from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Parameter, ParameterVector
 from qiskit.primitives import BackendEstimatorV2, StatevectorEstimator
 from qiskit.quantum_info import SparsePauliOp
@@ -12,6 +13,8 @@ from qiskit.quantum_info import SparsePauliOp
 from qtide.backends.client.backend import Backend
 from qtide.backends.client.client import Client
 from qtide.backends.client.qiskit_estimator import QiskitEstimator
+from qtide.backends.devices.estimation import measured
+from qtide.backends.payloads.formats.pubs import Pauli
 from qtide.core.errors import UsageError
 
 HAMILTONIAN = SparsePauliOp(["ZZI", "XXI", "IYY", "ZIX", "III"], [1.0, 0.5, -0.3, 0.7, 2.0])
@@ -151,7 +154,11 @@ def test_branches_take_parameters(star: Backend) -> None:
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [({"mitigation": "zne"}, "'m3' or None"), ({"default_precision": 0.0}, "above 0")],
+    [
+        ({"mitigation": "zne"}, "'m3' or None"),
+        ({"default_precision": 0.0}, "above 0"),
+        ({"default_precision": math.inf}, "above 0"),
+    ],
 )
 def test_bad_options_are_refused(star: Backend, words: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
@@ -161,3 +168,12 @@ def test_bad_options_are_refused(star: Backend, words: dict[str, Any], sentence:
 def test_nothing_is_not_estimated(star: Backend) -> None:
     with pytest.raises(UsageError, match="nothing to run"):
         QiskitEstimator(star).run([])
+    with pytest.raises(UsageError, match="no parameter sets"):
+        QiskitEstimator(star).run([(ansatz(), "ZZZ", np.zeros((0, 6)))])
+
+
+def test_registers_of_any_name_are_left_alone() -> None:
+    """Qiskit's own names, `c0` and so on, were taken for the measurement as well."""
+    names = [f"{letter}{number}" for letter in ("c", "read") for number in range(9)]
+    circuit = QuantumCircuit(QuantumRegister(2, "q"), *(ClassicalRegister(1, n) for n in names))
+    assert [each.size for each in measured(circuit, Pauli.of("ZZ")).cregs] == [1] * len(names) + [2]

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from qiskit import transpile
+from qiskit import QuantumCircuit, transpile
 from qiskit.primitives import SamplerPubResult, StatevectorSampler
 from qiskit.providers import JobStatus
 
@@ -77,6 +77,8 @@ def test_the_same_key_gives_the_same_job(backend: Backend) -> None:
     one, other = (backend.run(transpile(bell(), backend), key="bell-4") for _ in range(2))
     assert one.job_id() == other.job_id()
     assert other.result().get_counts().keys() <= {"00", "11"}
+    with pytest.raises(UsageError, match=r"'bell-4' is that of another task .*shots"):
+        backend.run(transpile(bell(), backend), shots=17, key="bell-4")
 
 
 def test_a_job_is_cancelled(client: Client) -> None:
@@ -93,3 +95,12 @@ def test_a_job_is_cancelled(client: Client) -> None:
 def test_nothing_is_refused(backend: Backend) -> None:
     with pytest.raises(UsageError, match="nothing to run"):
         QiskitSampler(backend).run([])
+    with pytest.raises(UsageError, match="no parameter sets"):
+        QiskitSampler(backend).run([(rotated(), np.zeros((0, 2)))])
+
+
+def test_a_circuit_too_wide_for_the_device_is_refused_before_it_is_transpiled(
+    backend: Backend,
+) -> None:
+    with pytest.raises(UsageError, match=f"12 qubits, the device '{backend.name}' has "):
+        QiskitSampler(backend).run([QuantumCircuit(12)])

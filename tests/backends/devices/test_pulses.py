@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from pulser import Pulse, Register, Sequence
 from pulser.devices import AnalogDevice, DigitalAnalogDevice, MockDevice
@@ -93,6 +94,8 @@ def test_a_sequence_with_variables_runs_once_for_each_set_of_values() -> None:
     program = PulseProgram(pulse(FAR), tuple({"amplitude": each} for each in (1e-6, math.pi / 0.5)))
     assert circuits_in(PulseBatch((program,))) == 2
     none, all_ = solved(program)
+    array = PulseProgram(pulse(FAR), ({"amplitude": np.array([1e-6])}, {"amplitude": np.int64(6)}))
+    assert len(solved(decode(encode(array)))) == 2
     assert none.counts() == {"00": 400}
     assert all_.counts()["11"] > 380
 
@@ -105,8 +108,11 @@ def test_the_same_seed_gives_the_same_shots() -> None:
 @pytest.mark.parametrize(
     ("sequence", "sentence"),
     [
-        (pulse([(0.0, 0.0), (2.0, 0.0)], 1.0, MockDevice), "sequence 0: .*minimal distance"),
-        (pulse(FAR, 500.0, MockDevice), "sequence 0: .*amplitude"),
+        (
+            pulse([(0.0, 0.0), (2.0, 0.0)], 1.0, MockDevice),
+            r"sequence 0: .*minimal distance .*\(4 um\)",
+        ),
+        (pulse(FAR, 500.0, MockDevice), "sequence 0: The pulse's amplitude .* channel.$"),
         (pulse([(8.0 * i, 0.0) for i in range(11)], 1.0, MockDevice), "11 atoms; at most 10"),
         (pulse(FAR), "sequence 0: .*amplitude"),
         (pulse(FAR, 1.0, AnalogDevice), "for the Rydberg level 60, but the machine has 70"),

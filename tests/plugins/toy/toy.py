@@ -74,6 +74,8 @@ class ToyDevice(Device):
     def _check(self, payload: Any) -> None:
         if not isinstance(payload, Riddle):
             raise PayloadRefused("the toy takes riddles only")
+        if payload.text[-1] != "?":  # it is careless: an empty one makes it fail
+            raise PayloadRefused("a riddle ends with a question mark")
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
         return [self._answer] * shots

@@ -17,6 +17,7 @@ from qiskit.result.models import ExperimentResult, ExperimentResultData
 from qiskit.transpiler import Target
 
 from qtide.backends.client.client import OVER, Client, RemoteTask
+from qtide.backends.payloads.payload import circuits_in
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
 from qtide.core.version import __version__
@@ -214,17 +215,30 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         """Submit any payload that the device takes, such as PUBs, unless its key is known.
 
         The service compares the bytes that come with a known key. Those of a circuit differ from
-        process to process, so here the key alone decides.
+        process to process, so here the key decides; only another number of shots or circuits, or
+        another device, shows that the key was meant for another task.
         """
         key = words.get("key")
         known = None if key is None else self._client.find(key)
         if known is not None:
+            mine: dict[str, Any] = {"size": circuits_in(payload)}
+            mine |= {} if shots is None else {"shots": shots}
+            mine |= {} if known.response["route"] == self.name else {"device": self.name}
+            theirs = {name: known.response[name] for name in mine}
+            if theirs != mine:
+                was = ", ".join(f"{name} {value}" for name, value in theirs.items())
+                raise UsageError(f"the key {key!r} is that of another task ({was}); use another")
             return known
         words |= {"session": self.session} if self.session else {}
         return self._client.submit(payload, self.name, shots=shots, seed=seed, **words)
 
     def fitted(self, circuit: QuantumCircuit) -> QuantumCircuit:
         """Return the circuit if it fits the device, or transpile it, each circuit only once."""
+        if circuit.num_qubits > self._target.num_qubits:
+            raise UsageError(  # Qiskit's transpiler may panic
+                f"a circuit has {circuit.num_qubits} qubits, the device {self.name!r} has "
+                f"{self._target.num_qubits}"
+            )
         if _fits(circuit, self._target, range(circuit.num_qubits)):
             return circuit
         file = BytesIO()
@@ -243,8 +257,6 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
 
 def _fits(circuit: QuantumCircuit, target: Target, places: Sequence[int]) -> bool:
     """Whether a target has all instructions of a circuit on the qubits `places`."""
-    if circuit.num_qubits > (target.num_qubits or 0):
-        return False
     place = dict(zip(circuit.qubits, places, strict=True))
     for each in circuit.data:
         qubits = tuple(place[qubit] for qubit in each.qubits)

@@ -129,7 +129,9 @@ class QiskitEstimator(BaseEstimatorV2):  # type: ignore[misc]  # Qiskit has no t
         if not coerced:
             raise UsageError("the estimator was given nothing to run")
         for pub in coerced:
-            if not pub.precision > 0:
+            if not pub.size:
+                raise UsageError("a PUB has no parameter sets, or no observables")
+            if not 0 < pub.precision < math.inf:
                 raise UsageError(f"a device needs a precision above 0, not {pub.precision}")
             most = self._backend.most.get("shots", 10**12)
             if pub.precision**2 * most < 1 - 1e-9:

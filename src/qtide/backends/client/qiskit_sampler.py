@@ -168,6 +168,8 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
         coerced = [SamplerPub.coerce(pub, wanted) for pub in pubs]
         if not coerced:
             raise UsageError("the sampler was given nothing to run")
+        if not all(pub.size for pub in coerced):
+            raise UsageError("a PUB has no parameter sets")
         most = max(pub.shots for pub in coerced)
         pieces = list(self._tasks(coerced, most))
         tasks = [

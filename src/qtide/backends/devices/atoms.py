@@ -8,6 +8,7 @@ good solution of the model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -136,6 +137,7 @@ def _built(batch: PulseBatch) -> Iterator[Any]:
         except Exception as error:
             text = f"{error} {error.__cause__ or ''}"
             words = text.rpartition("),): ")[2]  # Pulser lists an error for each channel
+            words = re.sub(r"""^(["'])(.*)\1} *$""", r"\2", words)
             raise PayloadRefused(f"{where}: {plain_message(ValueError(words))}") from None
 
 

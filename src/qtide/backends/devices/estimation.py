@@ -7,6 +7,7 @@ errors of each qubit come from two calibration circuits: all qubits in 0, and al
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from qtide.backends.payloads.formats.pubs import Pauli, Pub
@@ -29,7 +30,9 @@ def measured(circuit: Any, basis: Pauli) -> Any:
     from qiskit import ClassicalRegister
 
     made = circuit.copy_empty_like()
-    bits = ClassicalRegister(circuit.num_qubits)
+    taken = {register.name for register in (*circuit.qregs, *circuit.cregs)}
+    name = next(name for name in map("read{}".format, count()) if name not in taken)
+    bits = ClassicalRegister(circuit.num_qubits, name)
     made.add_register(bits)
     made.compose(circuit, range(circuit.num_qubits), range(circuit.num_clbits), inplace=True)
     for qubit in range(circuit.num_qubits):

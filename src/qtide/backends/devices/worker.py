@@ -193,6 +193,9 @@ class Worker:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
             return {"ticket": order.ticket, "refused": str(error)}, b""
+        except Exception as error:  # a payload must not end its worker
+            reason = f"the payload cannot be checked: {type(error).__name__}: {error}"
+            return {"ticket": order.ticket, "refused": reason}, b""
         found = {
             "size": circuits_in(order.payload),
             "qubits": qubits_in(order.payload),

@@ -118,8 +118,13 @@ def _receive(receiving: int, end: float) -> bytes | None:
         parts.append(part)
 
 
+MICRO = str.maketrans("µμ", "uu")
+"""Both of Unicode's micro signs: left out, micrometres would read as metres."""
+
+
 def plain_message(error: BaseException) -> str:
     """A vendor's message, shortened and without colours and frames."""
     text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
+    text = text.translate(MICRO)
     words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
     return " ".join(words)[:MOST_MESSAGE] or type(error).__name__

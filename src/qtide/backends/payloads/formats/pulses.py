@@ -7,6 +7,7 @@ is not made for untrusted bytes, so `guard` reads them in a child process first.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +50,17 @@ def pack(value: Any) -> bytes:
     forms = []
     for program in batch_of(value).programs:
         text = program.sequence.to_abstract_repr()
-        forms.append({"sequence": json.loads(text), "values": list(program.values)})
+        forms.append({"sequence": json.loads(text), "values": _plain(program.values)})
     return document.write(forms, WHAT)
+
+
+def _plain(value: Any) -> Any:
+    """Values without NumPy's types, which JSON does not know."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def batch_of(value: Any) -> PulseBatch:
