@@ -94,10 +94,18 @@ def test_a_page_has_no_empty_columns_and_leads_to_its_items(tmp_path: Path) -> N
     assert '<a href="#table-9">A table</a>' in page and 'id="table-9"' in page
 
 
-def test_a_measurement_tells_its_load_and_whether_it_had_priority() -> None:
-    made = described() | {"load": 9.0, "nice": 0}
-    assert "a load of 9.0, with Python" in sentence(made, "qtide")
-    assert "a load of 9.0 (nice value -18" in sentence(made | {"nice": -18}, "qtide")
+def test_a_measurement_tells_its_computer_and_whether_that_was_busy() -> None:
+    made = described() | {"machine": "2 cores (some, x86_64)", "load": 1.25, "nice": 0}
+    told = sentence(made, "qtide")
+    assert "on a computer with 2 cores (some, x86_64), Python" in told
+    assert told.endswith("Its load average was 1.2.")
+    assert "busy with other programs as well (load average 9.0)" in sentence(
+        made | {"load": 9.0}, "qtide"
+    )
+    assert "programs of lower priority as well" in sentence(
+        made | {"load": 9.0, "nice": -18}, "qtide"
+    )
+    assert sentence(described(), "qtide")
 
 
 def test_items_in_virtual_time_hold_and_are_the_same_again(tmp_path: Path) -> None:

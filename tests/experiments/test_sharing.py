@@ -94,9 +94,28 @@ def test_repetitions_come_one_after_the_other_and_one_replica_is_always_measured
     assert {point.replicas for point in points} == {1, 2, 4}
 
 
+def test_one_busy_moment_of_the_reference_decides_no_gain() -> None:
+    """A job alone takes seconds: whatever slows one of its measurements must not count."""
+    plan = SharingPlan(replicas=(1, 6), alphas=(0.0, 2.0), repetitions=1, references=3)
+    points = plan.points()
+    assert [(p.alpha, p.replicas) for p in points[:4]] == [(0.0, 1), (2.0, 1), (0.0, 6), (2.0, 6)]
+    assert sorted(points[4:]) == [Point(a, 1, n) for a in (0.0, 2.0) for n in (2, 3)]
+    measured = [made_up(point) for point in points]
+    (slow,) = measured[0].jobs
+    measured[0] = Measured(points[0], (replace(slow, end=slow.end + 100),))
+    found = rows(plan, measured)
+    assert found[1].gain == found[3].gain == pytest.approx(6 * 15.0 / 31.0)
+    assert found[0].loop == found[2].loop
+    assert len(found[0].total.values) == 3 and found[0].total.mean > 40
+
+
 def test_a_plan_is_kept_and_another_one_refused(tmp_path: Path) -> None:
     SMALL.keep(tmp_path)
-    SMALL.keep(tmp_path)
+    file = tmp_path / "plan.json"
+    told = json.loads(file.read_text())
+    del told["references"]
+    file.write_text(json.dumps(told))
+    SMALL.keep(tmp_path)  # what an older plan does not name is as usual
     assert read_plan(tmp_path) == SMALL
     with pytest.raises(UsageError, match=r"other options \(repetitions\)"):
         SharingPlan(**vars(SMALL) | {"repetitions": 2}).keep(tmp_path)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 from typing import Any
 
 from qtide.core.files import write_whole
@@ -48,12 +48,13 @@ class Spread:
 
     mean: float
     sd: float
+    values: tuple[float, ...] = ()
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
         """Compute the spread of one or more values."""
-        known = list(values)
-        return Spread(fmean(known), pstdev(known))
+        known = tuple(values)
+        return Spread(fmean(known), pstdev(known), known)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def rows(plan: SharingPlan, measured: list[Measured]) -> list[ResultRow]:
         alone = [each for each in mine if each.point.replicas == 1]
         if not alone:
             continue
-        loop, single = _loop(alone), fmean(each.total for each in alone)
+        loop, single = _loop(alone), median(each.total for each in alone)
         for number in sorted({each.point.replicas for each in mine}):
             those = [each for each in mine if each.point.replicas == number]
             found.append(_row(alpha, number, those, single, loop))
@@ -132,11 +133,14 @@ def rows(plan: SharingPlan, measured: list[Measured]) -> list[ResultRow]:
 
 
 def _loop(alone: list[Measured]) -> ClosedLoop:
-    """Derive the cycle from jobs that ran alone: all time that is not quantum is classical."""
+    """Derive the cycle from jobs that ran alone: all time that is not quantum is classical.
+
+    Medians, as one moment in which the computer was busy would otherwise count in every gain.
+    """
     jobs = [job for each in alone for job in each.jobs]
     cycles = fmean(job.tasks for job in jobs)
-    quantum = fmean(job.quantum for job in jobs) / cycles
-    return ClosedLoop(cycles, quantum, fmean(job.runtime for job in jobs) / cycles - quantum)
+    quantum = median(job.quantum for job in jobs) / cycles
+    return ClosedLoop(cycles, quantum, median(job.runtime for job in jobs) / cycles - quantum)
 
 
 def _row(

@@ -49,6 +49,8 @@ class SharingPlan:
     profile: str = "annealer"
     cluster: str = "local"
     seed: int = 0
+    references: int = 1
+    """How often one replica is measured at least: its median decides every gain."""
 
     def __post_init__(self) -> None:
         profile(self.profile)
@@ -64,13 +66,16 @@ class SharingPlan:
             raise UsageError(f"--cluster is local or slurm, not {self.cluster!r}")
 
     def points(self) -> list[Point]:
-        """All points, one repetition after another; always includes one replica, the reference."""
+        """All points, one repetition after another; always includes one replica, the reference.
+
+        Points to be compared follow each other, so that what slows the computer slows all of them.
+        """
         numbers = sorted({1, *self.replicas})
         return [
             Point(alpha, number, repetition)
-            for repetition in range(1, self.repetitions + 1)
+            for repetition in range(1, max(self.repetitions, self.references) + 1)
+            for number in (numbers if repetition <= self.repetitions else [1])
             for alpha in self.alphas
-            for number in numbers
         ]
 
     def keep(self, folder: Path) -> None:
@@ -82,7 +87,8 @@ class SharingPlan:
             write_whole(file, (json.dumps(told, indent=2) + "\n").encode())
             return
         kept = json.loads(file.read_text())
-        differ = [each.name for each in fields(self) if kept.get(each.name) != told[each.name]]
+        same = {each.name: kept.get(each.name, each.default) for each in fields(self)}
+        differ = [name for name, value in same.items() if value != told[name]]
         if differ:
             raise UsageError(
                 f"{folder} has an experiment with other options ({', '.join(differ)});"
