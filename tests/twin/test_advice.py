@@ -128,12 +128,14 @@ def test_what_a_task_imports_belongs_to_the_first_start_of_its_node() -> None:
     assert found.parameters["cold"].value == 1.75
 
 
-def test_what_idles_beside_a_longer_task_is_no_release() -> None:
-    """Nodes of one request are given back when the longest of their tasks has ended."""
-    job = HybridJob((HybridStep((60.0, 2.0, 2.0)), HybridStep(quantum=30.0)) * 2, nodes=3)
-    (spans,) = played(SITE, StrategySetup("workflow"), [job])
+@pytest.mark.parametrize("strategy", ["workflow", "malleable"])
+def test_what_idles_beside_a_longer_task_is_no_release(strategy: str) -> None:
+    """Nodes are given back when the longest task of their phase has ended, maybe on another one."""
+    job = HybridJob((HybridStep((60.0, 2.0, 2.0)), HybridStep(quantum=30.0)) * 4, nodes=3)
+    site = replace(SITE, delays=replace(SITE.delays, release=0.2))
+    (spans,) = played(site, StrategySetup(strategy), [job])
     release = calibrate([spans]).parameters["release"]
-    assert release.value == pytest.approx(SITE.delays.release)
+    assert release.value == pytest.approx(0.2)
     assert not release.doubt
 
 

@@ -224,6 +224,24 @@ def test_impossible_sites_are_refused(tmp_path: Path, text: str, why: str) -> No
     assert why in str(error.value)
 
 
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text('nodes = -1\nspeed = 3\nscheduler = "best"\n')
+    with pytest.raises(UsageError, match=r"nodes: .*; scheduler: .*; speed: there is no such key"):
+        read_site(tmp_path / "site.toml")
+    (tmp_path / "site.toml").write_text("nodes = 2\n[hybrid]\nnodes = 3\nmalleable = true\n")
+    with pytest.raises(UsageError, match=r"hybrid.nodes: .*; hybrid.malleable: "):
+        read_site(tmp_path / "site.toml")
+
+
+def test_a_job_has_to_fit_on_the_kind_that_it_uses(tmp_path: Path) -> None:
+    kinds = 'kinds = ["cpu:4", "gpu:2,gpus=2"]\n[hybrid]\nnodes = 3\n'
+    (tmp_path / "site.toml").write_text(kinds)
+    assert read_site(tmp_path / "site.toml").hybrid.nodes == 3
+    (tmp_path / "site.toml").write_text(f'{kinds}needs = "gpus=1,kind=gpu"\n')
+    with pytest.raises(UsageError, match="a job of 3 nodes does not fit on 2"):
+        read_site(tmp_path / "site.toml")
+
+
 def test_a_run_whose_tasks_shared_nodes_is_predicted_as_such() -> None:
     (spans,) = played(KINDS, StrategySetup("workflow"), [on_kinds()])
     found = calibrate([spans])

@@ -204,6 +204,11 @@ def test_a_program_is_predicted_from_its_runs(here: Path) -> None:
     words = ("synthetic", "published", "--strategy", "static", "--jobs", 1)
     assert told(*words)["runs"] == ["long"]  # two jobs at once say nothing about the site alone
     assert told("synthetic", "small.toml")["runs"] == ["short"]
+    (here / "site.toml").write_text("nodes = 3\n")
+    another = ("--cluster", "simulated:site.toml", "--jobs", 1, "--strategy", "workflow")
+    printed("compare", "synthetic", "published", *another)
+    (of_another,) = told(*words)["runs"]  # what ran elsewhere says nothing about that site
+    assert of_another.startswith("compare-") and of_another.endswith("/workflow/job-1")
     (longer,) = told(*words, "--quantum", 300)["predictions"]
     assert longer["wall"]["expected"] == pytest.approx(997.2 + 4 * 180, rel=0.01)
     assert "no finished run of clustering" in refused("predict", "clustering")

@@ -7,10 +7,10 @@ from statistics import stdev
 
 import pytest
 
-from qtide.backends.models.background import Background
+from qtide.backends.models.background import Background, Generator
 from qtide.backends.models.site_model import Mix, SiteModel
 from qtide.backends.models.trace import write_swf
-from qtide.twin.replications import MeanEstimate, SimulationFigures, simulate
+from qtide.twin.replications import MeanEstimate, SimulationFigures, replicate, simulate
 from qtide.twin.simulation import StrategySetup
 from qtide.twin.simulation_page import NAMES, shown, write_page
 from qtide.twin.workload import HybridWorkload
@@ -44,6 +44,16 @@ def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
     rest = sum(len(chunk) for others in workload.others() for chunk in others)
     assert len(hybrids) + rest == len(trace) and 100 < len(hybrids) < 200
     assert sum(job.shortest for job in hybrids) < float(trace.run.sum())
+
+
+def test_shares_of_the_time_count_from_the_first_job_of_anybody() -> None:
+    """Others' jobs that ran before the first hybrid job have their time in it as well."""
+    others = Generator(jobs=80, days=0.5, largest=4, mean_run=3600)
+    mix = Mix(jobs=1, days=0.5)
+    site = SiteModel(nodes=4, scheduler="easy", background=Background(generate=others), hybrid=mix)
+    for seed in range(3):
+        found = replicate(site, StrategySetup("elastic"), seed)
+        assert 0.5 < found.utilisation <= 1.0
 
 
 def test_a_confidence_interval_is_students() -> None:

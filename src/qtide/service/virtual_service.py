@@ -5,6 +5,7 @@ The store holds the same rows in the same order as a file does, but in memory.
 
 from __future__ import annotations
 
+import logging
 import math
 from asyncio import CancelledError
 from collections import deque
@@ -28,6 +29,9 @@ from qtide.service.store import (
     in_memory,
     tell,
 )
+
+# A simulated failure is a number in a table, not a warning; a real service has handlers of its own.
+logging.getLogger("qtide.service").addHandler(logging.NullHandler())
 
 Write = tuple[Action[Any], Future[Any] | None]
 

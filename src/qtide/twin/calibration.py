@@ -7,7 +7,7 @@ each other, and the site does not cause such waits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median, stdev
@@ -379,11 +379,13 @@ def _within(span: Interval, phase: Interval) -> bool:
 def _releases(spans: Sequence[Interval]) -> list[float]:
     """Seconds from the end of the last task on a node until the node was free.
 
-    Nodes that were held together wait for the longest task on any of them. Skip nodes that are held
+    Nodes that were held together wait for the longest task on any of them, and so does a node that
+    is given back soon after the end of its phase, as under malleable. Skip nodes that are held
     into the last phase: they may have been idle, and the program itself takes time to end. Of the
     others, use only the shorter half: the rest may have been kept idle for a while.
     """
-    last = max((phase.start for phase in _phases(spans)), default=0.0)
+    phases = _phases(spans)
+    last = max((phase.start for phase in phases), default=0.0)
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
     found = []
     for together in _held_together(spans):
@@ -391,8 +393,20 @@ def _releases(spans: Sequence[Interval]) -> list[float]:
         first, final = together[0], max(held.end for held in together)
         own = [each.end for each in busy if each.lane in lanes and first.start <= each.end <= final]
         if own:
-            found += [max(0.0, held.end - max(own)) for held in together if held.end <= last]
+            idle = max(own)
+            over = max(_ends_with(phases, busy, idle), default=idle)  # of the tasks of its phase
+            since = over if 0 <= final - over < over - idle else idle
+            found += [max(0.0, held.end - since) for held in together if held.end <= last]
     return sorted(found)[: max(1, len(found) // 2)]
+
+
+def _ends_with(
+    phases: Sequence[Interval], busy: Sequence[Interval], moment: float
+) -> Iterator[float]:
+    """Yield when the tasks of the phase ended that was on at a moment."""
+    for phase in phases:
+        if phase.start <= moment <= phase.end:
+            yield from (each.end for each in busy if _within(each, phase))
 
 
 TOGETHER = 0.02

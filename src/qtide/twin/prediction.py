@@ -110,7 +110,7 @@ def runs_to_learn_from(
 ) -> list[RunFolder]:
     """Find the runs of a program that were alone, oldest first, all like the newest of them.
 
-    They have its arguments, kind of cluster, QPU and time scale. Real runs take precedence over
+    They have its arguments, cluster, QPU and time scale. Real runs take precedence over
     those in virtual time.
     """
     found = [
@@ -133,10 +133,15 @@ def runs_to_learn_from(
     return sorted(alike, key=lambda run: run.created)[-MOST_RUNS:]
 
 
-def _setup(run: RunFolder) -> tuple[str, list[str], str, float]:
-    """Return what has to be the same for two runs to say something about each other."""
+def _setup(run: RunFolder) -> tuple[str, str, list[str], str, float]:
+    """Return what has to be the same for two runs to say something about each other.
+
+    Of the cluster, these are its kind and its partition or site file, but not its number of nodes.
+    """
     spec = run.spec
-    return spec.cluster.partition(":")[0], spec.words, spec.qpu, spec.time_scale
+    kind, _, where = spec.cluster.partition(":")
+    place = "" if where.isdigit() else where
+    return kind, place, spec.words, spec.qpu, spec.time_scale
 
 
 def with_quantum(job: HybridJob, seconds: float) -> HybridJob:

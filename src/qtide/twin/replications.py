@@ -163,6 +163,7 @@ class SimulationMetrics:
         wait, run, nodes = rows[:, 1] - rows[:, 2], rows[:, 3], rows[:, 4]
         slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, BOUND))
         self._others += (len(rows), wait.sum(), slowdown.sum(), (run * nodes).sum())
+        self._first = min(self._first, float(rows[:, 2].min()))
         self._last = max(self._last, float((rows[:, 1] + run).max()))
 
     def interrupted(self, row: Array, left: float) -> None:

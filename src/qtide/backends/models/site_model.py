@@ -363,11 +363,10 @@ def site_of(table: dict[str, Any], file: Path) -> SiteModel:
     try:
         model: SiteModel = TypeAdapter(SiteModel).validate_python(table)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{file}: {place}: {_said(first)}; see docs/twin.md") from None
-    for mistake in mistakes(model, table):
-        raise UsageError(f"{file}: {mistake}")
+        said = [f"{'.'.join(map(str, each['loc']))}: {_said(each)}" for each in error.errors()]
+        raise UsageError(f"{file}: {'; '.join(said)}; see docs/twin.md") from None
+    if found := list(mistakes(model, table)):
+        raise UsageError(f"{file}: {'; '.join(found)}")
     parts = [replace(p, background=_beside(file, p.background)) for p in model.partitions]
     return replace(model, background=_beside(file, model.background), partitions=tuple(parts))
 
@@ -454,7 +453,9 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     homes = [home for home, part in parts if part.hybrid] or [model]
     least = min(home.nodes for home in homes)
     if model.kinds and not model.partitions:
-        least = min(kind.count for kind, _ in model.kind_parts())
+        needs = Needs.parse(mix.needs) if mix.needs else WHOLE
+        kinds = [kind for kind, _ in model.kind_parts()]
+        least = next((kind.count for kind in kinds if kind.name == needs.kind), kinds[0].count)
     if mix.nodes > least and not (mix.share or mix.marked):
         yield f"hybrid.nodes: a job of {mix.nodes} nodes does not fit on {least}; ask for fewer"
     if mix.share and mix.marked:

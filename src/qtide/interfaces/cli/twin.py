@@ -252,7 +252,7 @@ def predict(
         as_json(
             {
                 "predictions": [asdict(each) for each in found],
-                "runs": [each.name for each in folders],
+                "runs": [_named(each, runs) for each in folders],
                 "doubts": fitted.doubts(),
                 "advice": fitted.advice(),
             }
@@ -268,7 +268,7 @@ def predict(
             for each in found
         ]
     )
-    rests = ", ".join(f"{each.name} ({each.spec.strategy})" for each in folders)
+    rests = ", ".join(f"{_named(each, runs)} ({each.spec.strategy})" for each in folders)
     say(f"from {rests}; no task was called; in brackets, the 95 % interval")
     for doubt in fitted.doubts():
         say(f"doubtful: {doubt}")
@@ -287,6 +287,12 @@ def _folders(names: str, words: list[str], runs: Path, cluster: str | None) -> l
     if words or cluster:
         raise UsageError(f"arguments and --cluster choose among runs of a program, not {names}")
     return [RunFolder.find(runs, name) for name in names.split(",")]
+
+
+def _named(run: RunFolder, root: Path) -> str:
+    """Return a run's name; that of a run in a comparison has the comparison's before it."""
+    path, root = run.path.absolute(), root.absolute()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else run.name
 
 
 def _interval(found: Range) -> str:
