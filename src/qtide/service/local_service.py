@@ -154,12 +154,19 @@ class LocalService:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _last_words(self) -> str:
+        """Return the last line of the service's log, as the log may be in a temporary folder."""
+        log = self.folder / "serve.log"
+        lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return f": {last.removeprefix('qtide: ')}" if last else f"; see {log}"
+
     def _await_devices(self) -> None:
         end = time.monotonic() + START_LIMIT
         while not self._ready():
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > end:
-                raise QtideError(f"the service did not start; see {self.folder / 'serve.log'}")
+                raise QtideError(f"the service did not start{self._last_words()}")
             time.sleep(0.02)
 
     def _ready(self) -> bool:

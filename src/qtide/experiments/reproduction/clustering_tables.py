@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import chain, repeat
 from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
@@ -17,6 +19,7 @@ from typing import Any
 
 from qtide import box
 from qtide.core.ledger import Interval
+from qtide.core.processes import die_with_parent
 from qtide.experiments.reproduction.published import (
     LEONARDO,
     NODES,
@@ -47,23 +50,42 @@ AMONG_OTHERS = {LONG: 0.085, SHORT: 0.11}
 WORDS = {LONG: "quantum phases of two minutes", SHORT: "short quantum phases"}
 
 
+DOWN_LIMIT = 120.0
+
+
 @contextmanager
 def cluster(nodes: int = NODES) -> Iterator[tuple[str, str]]:
     """Put up a Slurm and yield the cluster's name with a note; without Slurm, use processes."""
+    folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
+    with taken_down(folder):
+        try:
+            there = box.up(folder, nodes=nodes, qpus=max(JOBS)).folder
+        except box.PackagesMissing:
+            yield f"local:{NODES}", "Slurm is not installed: processes stand for nodes."
+            return
+        before = dict(os.environ)
+        try:
+            os.environ |= box.env(there)
+            yield "slurm", "A real Slurm on one computer; tasks and payloads only wait."
+        finally:
+            os.environ.clear()
+            os.environ |= before
+
+
+@contextmanager
+def taken_down(folder: Path) -> Iterator[None]:
+    """Take the box in a folder down after the block, also if this process is killed in it."""
+    code = (
+        "import sys; from pathlib import Path; from shutil import rmtree; from qtide import box; "
+        "place = Path(sys.argv[1]); sys.stdin.read(); "
+        "box.down(place) if any(place.iterdir()) else rmtree(place)"
+    )
+    words = [sys.executable, "-c", code, str(folder)]
+    keeper = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:
-        folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
-        there = box.up(folder, nodes=nodes, qpus=max(JOBS)).folder
-    except box.PackagesMissing:
-        yield f"local:{NODES}", "Slurm is not installed: processes stand for nodes."
-        return
-    before = dict(os.environ)
-    try:
-        os.environ |= box.env(there)
-        yield "slurm", "A real Slurm on one computer; tasks and payloads only wait."
+        yield
     finally:
-        os.environ.clear()
-        os.environ |= before
-        box.down(folder)
+        keeper.communicate(timeout=DOWN_LIMIT)  # its input ends with this process at the latest
 
 
 @dataclass(frozen=True)
@@ -92,7 +114,8 @@ class ClusteringRuns:
 
     def side_by_side(self, repetitions: int) -> str:
         """Run each strategy on a Slurm of its own, all at once; return what they ran on."""
-        with ProcessPoolExecutor(len(STRATEGIES), get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(len(STRATEGIES), spawn, die_with_parent) as pool:
             lanes = [(name,) for name in STRATEGIES]
             return " ".join(set(pool.map(self.measure, lanes, repeat(repetitions))))
 
@@ -132,21 +155,26 @@ class ClusteringRuns:
     @property
     def clock(self) -> str:
         """Say how time was scaled, and what that made of Slurm's delays."""
-        waits = [
-            wait
-            for folder in sorted(self.folder.glob("*/workflow"))
+        step = median(chain.from_iterable(self._waits("workflow")))
+        own, delay = self._waits(OURS), self.site.site.delays.grant
+        return (
+            f"{'Each case ran once. ' if len(own) == 1 else ''}"
+            f"One second of the experiment took {self.scale:g} s here. Only tasks and payloads are "
+            "scaled; Slurm and the start of a node's agent are as fast as they are. So a step of a "
+            f"workflow waited {step:.1f} s of the experiment for its nodes, and {delay:.1f} s on "
+            f"{self.site.name.capitalize()}. {OURS} asks for nodes before a phase ends; all steps "
+            f"of a job together waited {median(map(sum, own)):.1f} s for them. "
+            "Node-seconds count the start of a node's agent with its real length."
+        )
+
+    def _waits(self, strategy: str) -> list[list[float]]:
+        """Return how long each step of a single job waited for nodes, by repetition."""
+        return [
+            waits_for_nodes(case.runs[0].intervals())
+            for folder in sorted(self.folder.glob(f"*/{strategy}"))
             for case in read_cases(folder)
             if case.jobs == 1
-            for wait in waits_for_nodes(case.runs[0].intervals())
         ]
-        once = len(list(self.folder.glob("*/workflow"))) == 1
-        return (
-            f"{'Each case ran once. ' if once else ''}"
-            f"One second of the experiment took {self.scale:g} s. Slurm's own delays are not "
-            f"scaled: a step of a workflow waited {median(waits):.1f} s of the experiment for its "
-            f"nodes, and {self.site.site.delays.grant:.1f} s on {self.site.name.capitalize()}. "
-            "Node-seconds count the start of a node's agent, which is not scaled either, as it is."
-        )
 
     def values(self, base: Path) -> Iterator[Value]:
         """Return the wall times and node-seconds of the table, cell by cell."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import write_whole
+from qtide.core.processes import die_with_parent
 from qtide.experiments.machine import described
 from qtide.experiments.reproduction.candidates import chosen_steps
 from qtide.experiments.reproduction.clustering_tables import (
@@ -95,7 +96,7 @@ def reproduce(
         first.remove(name)
         tell(_line(make(place, name)))
     first.sort(key=lambda name: -ITEMS[name].minutes)
-    with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(AT_ONCE, get_context("spawn"), die_with_parent) as pool:
         try:
             for each in as_completed([pool.submit(make, place, name) for name in first]):
                 tell(_line(each.result()))
@@ -113,8 +114,9 @@ def make(place: Workplace, name: str) -> ItemResult:
     began = time.monotonic()
     try:
         found = ITEMS[name].make(place, name, ITEMS[name].quantum)
-    except (QtideError, OSError) as error:
-        found = ItemResult(name, name, "", missing=f"{error}; repeat the command to try again")
+    except Exception as error:  # whatever it is, the others go on
+        why = str(error) if isinstance(error, (QtideError, OSError)) else repr(error)
+        found = ItemResult(name, name, "", missing=f"{why}; repeat the command to try again")
     found = replace(found, seconds=round(time.monotonic() - began, 1))
     keep(place.folder / PARTS, found)
     return found

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from qtide.experiments.machine import sentence
 from qtide.experiments.reproduction.pictures import drawn
 from qtide.experiments.reproduction.result import (
-    RULE,
+    RULES,
     ItemResult,
     Statement,
     Value,
@@ -27,24 +27,28 @@ HEADINGS = ("what", "unit", "published", "here", "twin", "here / published")
 NO_MORE = 0.005
 """What is shown as nothing."""
 TITLE = "What was published, what we measured"
+MEANING = "What the verdicts mean; ± is a standard deviation if published, a 95 % interval if ours:"
 
 
-def row(value: Value) -> list[str]:
+def row(value: Value, *, virtual: bool = False) -> list[str]:
     """Return the cells of a value; a dash where there is nothing."""
     mean, ratio = value.mean, value.ratio
+    ours, twin = number(mean.mean, mean.half) if mean else NOTHING, number(value.twin)
+    if virtual and mean:  # nothing was measured here
+        ours, twin = NOTHING, ours
     return [
         value.what,
         value.unit,
         number(value.published, value.spread),
-        number(mean.mean, mean.half) if mean else NOTHING,
-        number(value.twin),
+        ours,
+        twin,
         NOTHING if ratio is None else f"{ratio:.2f}",
     ]
 
 
-def _columns(values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows, without columns that have nothing."""
-    rows = [row(value) for value in values]
+def _columns(found: ItemResult) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of an item, without columns that have nothing."""
+    rows = [row(value, virtual=found.virtual) for value in found.values]
     kept = [at for at in range(len(HEADINGS)) if any(line[at] != NOTHING for line in rows)]
     return [HEADINGS[at] for at in kept], [[line[at] for at in kept] for line in rows]
 
@@ -62,11 +66,12 @@ def number(value: float | None, spread: float | None = None) -> str:
 def markdown(data: dict[str, Any]) -> str:
     """Return the whole page as Markdown."""
     results = list(read_results(data))
-    parts = [f"# {TITLE}\n", f"{made_by(data)}\n", f"{RULE}\n", _glance(results)]
+    rules = "".join(f"- **{verdict}**: {rule}\n" for verdict, rule in RULES.items())
+    parts = [f"# {TITLE}\n", f"{made_by(data)}\n", _glance(results), f"{MEANING}\n", rules]
     for each in results:
         parts.append(f"## {each.title}\n\n*{each.source}.* **{each.verdict}**: {each.why}.\n")
         if each.values:
-            parts.append(markdown_table(*_columns(each.values)))
+            parts.append(markdown_table(*_columns(each)))
         said = [
             f"- {'holds' if one.holds else 'does not hold'}: {one.words}" for one in _said(each)
         ]
@@ -102,11 +107,12 @@ def write_page(folder: Path, data: dict[str, Any]) -> Path:
     rows = [
         [Cell(each.title, to=each.name), Cell(each.verdict), Cell(each.name)] for each in results
     ]
-    glance = table("glance", GLANCE, rows)
+    glance = table("glance", GLANCE, rows) + hint(MEANING)
+    glance += bullets([f"{verdict}: {rule}" for verdict, rule in RULES.items()])
     sections = [PageSection("glance", "At a glance", glance)]
     sections += [PageSection(each.name, each.title, _body(folder, each, quick)) for each in results]
     page = folder / "reproduction.html"
-    Page(TITLE, [made_by(data).replace("`", "")], sections, [RULE]).write(page)
+    Page(TITLE, [made_by(data).replace("`", "")], sections, []).write(page)
     return page
 
 
@@ -117,7 +123,7 @@ def _body(folder: Path, found: ItemResult, quick: bool) -> str:
     for at, (figure, words) in enumerate(drawn(folder, found, quick=quick)):
         body += picture(inline(figure, f"{found.name}-{at}", words), words, found.title)
     if found.values:
-        headings, rows = _columns(found.values)
+        headings, rows = _columns(found)
         body += table(found.name, headings, [[Cell(text) for text in line] for line in rows])
     said = [f"{'Holds' if one.holds else 'Does not hold'}: {one.words}." for one in _said(found)]
     body += bullets([*said, *found.notes])

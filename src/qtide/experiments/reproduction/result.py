@@ -15,13 +15,15 @@ NEAR = 0.10
 """Relative deviation up to which a value counts as reproduced."""
 SPREADS = 2.0
 """Published standard deviations within which it counts, too."""
-RULE = (
-    "An item is reproduced if each published value is met within 10 % or within two of its "
-    "published standard deviations (of an overhead, less is met as well), and each statement of "
-    "the paper holds here. It is better if, "
-    "besides, every statement about elastic holds. By the twin means that nothing was measured "
-    "here: the twin, in virtual time, is judged by the same rule."
-)
+RULES = {
+    "reproduced": "each published value is met within 10 % or within two of its published standard "
+    "deviations (an overhead may also be smaller), and each statement of the paper holds here",
+    "better": "reproduced, and each statement about elastic, which was not published, holds, too",
+    "by the twin": "as reproduced, but nothing was measured: all numbers are of virtual time",
+    "not reproduced": "a published value or a statement is missed; the item says which",
+    "not run": "the item could not run on this computer; it says why",
+}
+"""What each verdict means."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class ItemResult:
 
     @property
     def verdict(self) -> str:
-        """The judgement by `RULE`."""
+        """The judgement by the rules."""
         if self.missing:
             return "not run"
         if not all(each.is_met for each in self.values):
@@ -117,14 +119,16 @@ class ItemResult:
         if self.missing:
             return self.missing
         far = [each for each in self.values if not each.is_met]
-        false = [each.words for each in (*self.statements, *self.advances) if not each.holds]
-        if far or false:
-            missed = [f"{each.what} is {each.ratio or 0:.2f} × the published value" for each in far]
-            return "; ".join([*missed, *(f"does not hold: {words}" for words in false)])
+        missed = [f"{each.what} is {each.ratio or 0:.2f} × the published value" for each in far]
+        missed += [f"does not hold: {each.words}" for each in self.statements if not each.holds]
+        if missed:
+            return "; ".join(missed)
         of = sum(each.published is not None for each in self.values)
         met = f"all {of} published values are met" if of else "nothing was published as a number"
+        false = [f"does not hold: {each.words}" for each in self.advances if not each.holds]
         number = len(self.statements) + len(self.advances)
-        return f"{met}; {number} of {number} statements hold" if number else met
+        holds = f"{number - len(false)} of {number} statements hold" if number else ""
+        return "; ".join(filter(None, [met, holds, *false]))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result in a form that JSON can represent."""

@@ -104,7 +104,7 @@ def jobs_of(plan: SharingPlan) -> Iterator[ReplicaJobs]:
             with slurm_jobs(plan, folder) as jobs:
                 yield jobs
             return
-        with LocalService(folder, devices(plan)) as service:
+        with LocalService(folder, devices(plan), bound=True) as service:
             yield LocalJobs(plan, lambda number: service.client(f"user {number}"), folder)
 
 
@@ -164,7 +164,7 @@ def slurm_jobs(plan: SharingPlan, folder: Path) -> Iterator[SlurmJobs]:
     """Start a Slurm box with one licence per replica, and a service that its jobs may use."""
     place = folder / "box"
     conf = place / "etc" / "slurm.conf"
-    service = LocalService(folder, devices(plan) + f'[slurm]\nconf = "{conf}"\n')
+    service = LocalService(folder, devices(plan) + f'[slurm]\nconf = "{conf}"\n', bound=True)
     box.up(place, nodes=1, qpus=max(plan.replicas), service=service.url)
     try:
         with service:
