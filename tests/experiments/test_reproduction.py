@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qtide.box.daemons import daemons
 from qtide.core.errors import UsageError
 from qtide.experiments.machine import described, sentence
 from qtide.experiments.reproduction.clustering_tables import (
@@ -18,7 +21,14 @@ from qtide.experiments.reproduction.clustering_tables import (
     waits_for_nodes,
 )
 from qtide.experiments.reproduction.published import LEONARDO, QLUSTER, PublishedSite, play
-from qtide.experiments.reproduction.reproduction import DATA, ITEMS, make, reproduce, write
+from qtide.experiments.reproduction.reproduction import (
+    DATA,
+    ITEMS,
+    Item,
+    make,
+    reproduce,
+    write,
+)
 from qtide.experiments.reproduction.reproduction_page import markdown, number
 from qtide.experiments.reproduction.result import (
     ItemResult,
@@ -30,6 +40,7 @@ from qtide.experiments.reproduction.result import (
     read_results,
 )
 from tests.interfaces.cli.inside import printed, refused
+from tests.service.serving import wait_until
 
 VIRTUAL = ("figure-1", "figures-2-3", "heterogeneous-2-3", "table-5", "quantum-candidates")
 
@@ -61,6 +72,8 @@ def test_statements_decide_too() -> None:
     assert "does not hold: it holds" in result(value, holds=False).why
     assert result(value, better=True).verdict == "better"
     assert result(value, better=False).verdict == "reproduced"
+    why = "the published value is met; 1 of 2 statements hold; does not hold: it is better"
+    assert result(value, better=False).why == why
     assert replace(result(value), missing="there is no Slurm").verdict == "not run"
 
 
@@ -115,6 +128,42 @@ def test_items_in_virtual_time_hold_and_are_the_same_again(tmp_path: Path) -> No
     )
     assert one == two
     assert [each.verdict for each in one] == ["by the twin"] * len(VIRTUAL)
+
+
+def test_a_killed_measurement_takes_its_slurm_with_it(packages: None, tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; sys.path.insert(0, '.')\n"
+        "from qtide.experiments.reproduction.clustering_tables import cluster\n"
+        "with cluster(1) as (kind, _):\n"
+        "    print(kind, os.environ['SLURM_CONF'], flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    kind, conf = done.stdout.split()
+    assert kind == "slurm"
+    folder = Path(conf).parents[1]
+    wait_until(lambda: not folder.exists(), limit=60.0)
+    assert not daemons(folder)
+
+
+def test_an_item_that_fails_unexpectedly_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> ItemResult:
+        raise ValueError("no such thing")
+
+    monkeypatch.setitem(ITEMS, "figure-1", Item(fails))
+    found = make(Workplace(tmp_path), "figure-1")
+    assert found.verdict == "not run"
+    assert "ValueError('no such thing'); repeat the command" in found.why
+
+
+def test_numbers_of_virtual_time_are_not_in_the_column_of_what_was_measured() -> None:
+    found = replace(result(Value("a", "s", (1.0, 3.0))), virtual=True)
+    text = markdown({"made": described() | {"quick": True}, "items": [found.as_dict()]})
+    assert "| what | unit | twin |\n" in text
 
 
 def test_what_is_done_is_kept_and_what_cannot_run_says_so(tmp_path: Path) -> None:

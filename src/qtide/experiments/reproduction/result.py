@@ -124,7 +124,8 @@ class ItemResult:
         if missed:
             return "; ".join(missed)
         of = sum(each.published is not None for each in self.values)
-        met = f"all {of} published values are met" if of else "nothing was published as a number"
+        values = f"all {of} published values are" if of > 1 else "the published value is"
+        met = f"{values} met" if of else "nothing was published as a number"
         false = [f"does not hold: {each.words}" for each in self.advances if not each.holds]
         number = len(self.statements) + len(self.advances)
         holds = f"{number - len(false)} of {number} statements hold" if number else ""
