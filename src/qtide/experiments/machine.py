@@ -11,7 +11,7 @@ from typing import Any
 from qtide.core.version import __version__
 
 GB = 2**30
-BUSY = 3
+BUSY = 2
 """Load per core beyond which a measurement itself cannot be the reason."""
 
 

@@ -133,24 +133,41 @@ def panel(name: str, ledgers: Sequence[Sequence[Interval]]) -> Panel:
     return Panel(name, jobs, spans, measure_spans(spans))
 
 
+Drawn = tuple[float | None, float | None]
+"""A value and what it varies by."""
+
+
 def bars(values: Sequence[Value]) -> Figure:
-    """Draw published, measured and simulated values beside each other."""
-    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
+    """Draw published, measured and simulated values beside each other, with what they vary by."""
+    figure = Figure(figsize=(10.0, 6.0), layout="constrained")
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(STYLE):
         axes = figure.subplots(2, 1)
         for axis, unit in zip(axes, ("s", "node-s"), strict=True):
             shown = [each for each in values if each.unit == unit]
-            kinds = (
-                ("published", [each.published or 0.0 for each in shown]),
-                ("here", [each.ours or 0.0 for each in shown]),
-                ("twin", [each.twin or 0.0 for each in shown]),
+            means = [each.mean for each in shown]
+            kinds: tuple[tuple[str, list[Drawn]], ...] = (
+                ("published", [(each.published, each.spread) for each in shown]),
+                ("here", [(mean.mean, mean.half) if mean else (None, None) for mean in means]),
+                ("twin", [(each.twin, None) for each in shown]),
             )
             for number, (label, heights) in enumerate(kinds):
                 places = [place + 0.27 * (number - 1) for place in range(len(shown))]
-                axis.bar(places, heights, 0.25, color=hue(number), label=label)
+                tall = [height or 0.0 for height, _ in heights]
+                errors = [error or 0.0 for _, error in heights]
+                axis.bar(places, tall, 0.25, color=hue(number), label=label)
+                marked = [at for at, error in enumerate(errors) if error]
+                axis.errorbar(
+                    [places[at] for at in marked],
+                    [tall[at] for at in marked],
+                    [errors[at] for at in marked],
+                    fmt="none",
+                    ecolor=INK,
+                    capsize=2,
+                )
             names = [each.what.partition(":")[0].replace(", ", "\n") for each in shown]
             axis.set_xticks(range(len(shown)), names, fontsize=8, color=MUTED)
+            axis.set_ylim(bottom=0)
             title = "wall time, s" if unit == "s" else "node-seconds"
             axis.set_title(title, fontsize=10, loc="left", color=INK)
             _plain(axis)
@@ -240,6 +257,8 @@ def held_over_time(panels: Sequence[Panel]) -> Figure:
             axis.stackplot(moments, *counts, step="post", colors=colours, labels=panel.jobs)
             axis.set_title(panel.strategy, fontsize=9, loc="left", color=INK)
             _plain(axis)
+        lanes = {s.lane for panel in panels for s in panel.intervals if s.lane.startswith("node/")}
+        axes[0].set_ylim(0, len(lanes) + 0.2)  # a node may change hands within a millisecond
         axes[0].set_xlim(left=0)
         _legend(figure, axes[0])
         axes[-1].set_xlabel("s", color=MUTED, fontsize=9)
