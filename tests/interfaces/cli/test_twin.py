@@ -66,7 +66,8 @@ def test_a_partition_of_a_site_file_is_a_simulated_cluster(here: Path) -> None:
 def test_auto_says_what_it_chose_and_why(here: Path) -> None:
     words = ("run", "synthetic", "published", "--iterations", 2, "--cluster", "simulated")
     assert "no earlier run" in called(*words, "--strategy", "auto").stderr
-    assert "strategy elastic: judged by the run qtide-runs/synthetic-" in called(*words, "--strategy", "auto").stderr
+    said = called(*words, "--strategy", "auto").stderr
+    assert "strategy elastic: judged by the run qtide-runs/synthetic-" in said
     assert '"strategy": "elastic"' in (max(here.glob("qtide-runs/*/run.json"))).read_text()
 
 
