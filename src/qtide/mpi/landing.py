@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from qtide.mpi.control import NodesLost
 from qtide.mpi.library import MPI
-from qtide.mpi.watched import complete
+from qtide.mpi.watched import GIVEN_UP, complete
 
 LONG = 4096
 """Bytes from which on MPI may not send a message at once, and so in the order of the calls."""
@@ -106,15 +107,21 @@ def blocking(start: Any, name: str) -> Any:
     place, _ = _receives(name)
 
     def sends(self: Any, *args: Any, **kwargs: Any) -> None:
-        complete(start(self, *args, **kwargs), self.watch)
+        try:
+            complete(start(self, *args, **kwargs), self.watch)
+        except NodesLost:
+            GIVEN_UP.append((args, kwargs))
+            raise
 
     def operation(self: Any, *args: Any, **kwargs: Any) -> None:
-        if len(args) > place and getattr(args[place], "nbytes", LONG) < LONG:
-            complete(start(self, *args, **kwargs), self.watch)
-            return
-        given = list(args)
-        landed = _landing(name, self, given, kwargs)
-        complete(start(self, *given, **kwargs), self.watch)
+        given, landed = list(args), None
+        if not (len(args) > place and getattr(args[place], "nbytes", LONG) < LONG):
+            landed = _landing(name, self, given, kwargs)
+        try:
+            complete(start(self, *given, **kwargs), self.watch)
+        except NodesLost:  # MPI may still send: a request with an error has not always ended
+            GIVEN_UP.append((given, kwargs))
+            raise
         if landed is not None:
             landed.arrive()
 

@@ -6,6 +6,7 @@ watches the other processes meanwhile.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -38,8 +39,8 @@ TURN = 64
 NAP_TURN = 20e-6
 """Seconds to sleep then: a process that sleeps regains its core sooner than one that yields."""
 GIVEN_UP: list[object] = []
-"""Tests whose waits were given up: MPI may still write to the buffers of their requests, so these
-are kept."""
+"""Tests whose waits were given up, and requests: MPI may still use their buffers, so these are
+kept."""
 
 
 NOTICE = 1.0
@@ -56,11 +57,18 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
     """
     try:
         found = _tested(test, watch, done)
-    except MPI.Exception:
-        _notice(watch)
+    except BaseException as error:
+        GIVEN_UP.append((test, _requests()))
+        if isinstance(error, MPI.Exception):
+            _notice(watch)
         raise
     watch()
     return found
+
+
+def _requests() -> list[object]:
+    """Return all requests that the program has: it may forget some of them after a loss."""
+    return [each for each in gc.get_objects() if isinstance(each, _REQUEST)]
 
 
 def _notice(watch: Watch) -> None:
@@ -77,11 +85,7 @@ def _tested(test: Callable[[], T], watch: Watch, done: Callable[[T], Any]) -> T:
             return found
     since, moves = time.perf_counter(), 0
     while True:
-        try:
-            watch()
-        except BaseException:
-            GIVEN_UP.append(test)
-            raise
+        watch()
         used = time.thread_time()  # CPU time does not count while others have the core
         if done(found := test()):
             return found
