@@ -28,12 +28,6 @@ CHECKSUM = "60 steps, checksum 80d2d95281dcc3fb\n"
 
 
 @pytest.fixture(scope="session")
-def compilers() -> None:
-    if not all(map(shutil.which, ("gcc", "g++", "ld", "ar", "pkg-config"))):
-        install("there is no C compiler", ["gcc", "g++", "binutils", "pkg-config"])
-
-
-@pytest.fixture(scope="session")
 def library(compilers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which the command has built the library, once for all workers."""
     shared = tmp_path_factory.getbasetemp()
@@ -262,6 +256,14 @@ def test_a_growth_that_is_given_up_leaves_no_trace_in_later_sums(
     else:
         expected = 4 * ["rank 0 of 2: 1001", "rank 1 of 2: 1001"]
     assert sorted(told.splitlines()) == sorted(expected)
+
+
+@pytest.mark.parametrize("transports", ["all", "tcp,self"])
+def test_survivors_live_on_when_ucx_notices_a_loss_before_them(
+    local: Stage, compiled: Callable[[Path], str], transports: str
+) -> None:
+    local.variables |= {"UCX_TLS": transports, "UCX_LOG_LEVEL": "fatal"}
+    assert ran(local, compiled(PROGRAMS / "dying.c")) == "4\n"
 
 
 def test_collectives_leave_the_same_bytes_as_those_of_mpi(

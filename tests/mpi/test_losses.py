@@ -39,6 +39,18 @@ def test_no_operation_hangs_when_a_rank_is_killed(half: int, local: Stage) -> No
     assert len(OPERATIONS) >= 42
 
 
+@pytest.mark.parametrize("transports", ["all", "tcp,self"])
+@pytest.mark.parametrize("moment", ["soon", "late"])
+def test_survivors_live_on_and_their_arrays_are_theirs(
+    moment: str, transports: str, local: Stage, compilers: None
+) -> None:
+    """Over TCP, MPICH used requests that did not exist; on one computer, UCX aborted; and calls
+    that had been given up went on writing to the program's arrays."""
+    local.variables |= {"UCX_TLS": transports, "UCX_LOG_LEVEL": "fatal"}
+    told = local.run("dying.py", moment).splitlines()
+    assert told == 2 * ["2 ranks, changed later: []"]
+
+
 def test_a_program_goes_on_from_what_was_saved(local: Stage) -> None:
     def killed() -> None:
         process = local.start("saved.py", "dies")

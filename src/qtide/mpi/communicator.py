@@ -101,26 +101,33 @@ class Guarded:
         """Wait for a message."""
         return wait(lambda: _COMM.Iprobe(self, *args, **kwargs), self.watch)
 
+    probe = Probe
+
     def Mprobe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Wait for a message and match it."""
         found = wait(lambda: _COMM.Improbe(self, *args, **kwargs), self.watch, _is_some)
         return guarded(Message, found, self.watch)
 
+    def Iprobe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Look for a message."""
+        self.watch()
+        return _COMM.Iprobe(self, *args, **kwargs)
+
     def Improbe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Match a message, if there is one."""
+        self.watch()
         return guarded(Message, _COMM.Improbe(self, *args, **kwargs), self.watch)
-
-    def probe(self, *args: Any, **kwargs: Any) -> Any:
-        """Wait for an object."""
-        return wait(lambda: _COMM.iprobe(self, *args, **kwargs), self.watch)
 
     def mprobe(self, *args: Any, **kwargs: Any) -> Any:
         """Wait for an object and match it."""
         found = wait(lambda: _COMM.improbe(self, *args, **kwargs), self.watch, _is_some)
         return guarded(Message, found, self.watch)
 
+    iprobe = Iprobe
+
     def improbe(self, *args: Any, **kwargs: Any) -> Any:
         """Match an object, if there is one."""
+        self.watch()
         return guarded(Message, _COMM.improbe(self, *args, **kwargs), self.watch)
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:

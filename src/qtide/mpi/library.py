@@ -40,6 +40,8 @@ def _guard_ucx() -> None:
 
 
 os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it warns about leftovers of lost nodes
+# its handler of signals allocates memory: a process that crashed there hung, and all others with it
+os.environ.setdefault("UCX_HANDLE_ERRORS", "none")
 _guard_ucx()
 try:
     import mpi4py

@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from mpi4py import MPI  # isort: skip  # after qtide.malleable, which begins MPI
 
 LATE, FOLDER = sys.argv[1] == "late", sys.argv[2]
 COUNT = 3 * 2**18
-CALLS = {
+CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "Allreduce": lambda comm, here, there: comm.Allreduce(here, there),
     "Alltoall": lambda comm, here, there: comm.Alltoall(here, recvbuf=there),
     "Allgatherv": lambda comm, here, there: comm.Allgatherv(
@@ -31,12 +33,12 @@ CALLS = {
 }
 
 
-def die(comm: MPI.Comm) -> None:
+def die(comm: Any) -> None:
     comm.raw.Isend(np.zeros(COUNT), 0)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def meet_the_dead(comm: MPI.Comm) -> None:
+def meet_the_dead(comm: Any) -> None:
     """Receive what it was sending, and send to it, before anybody has looked who is lost."""
     raw = comm.raw
     last = time.monotonic() + 0.05

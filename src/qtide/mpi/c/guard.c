@@ -271,7 +271,8 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
     return watch == NULL ? PMPI_Wait(request, status) : world_wait(request, status, watch);
 }
 
-/* A test that succeeds after a loss may have what a rank that gave up has changed since it sent it. */
+/* A test that succeeds after a loss may have what a rank that gave up has changed since it sent it; and a program
+ * that waits by tests would wait for ever. */
 #define TESTED(name, parameters, arguments)                                                         \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
@@ -286,6 +287,12 @@ TESTED(Testany, (int count, MPI_Request requests[], int *index, int *done, MPI_S
        (count, requests, index, done, status))
 TESTED(Testsome, (int count, MPI_Request requests[], int *done, int indices[], MPI_Status *statuses),
        (count, requests, done, indices, statuses))
+
+TESTED(Iprobe, (int source, int tag, MPI_Comm comm, int *done, MPI_Status *status),
+       (source, tag, comm, done, status))
+TESTED(Improbe,
+       (int source, int tag, MPI_Comm comm, int *done, MPI_Message *message, MPI_Status *status),
+       (source, tag, comm, done, message, status))
 
 typedef struct {
     int count, *index, *done_count, *indices;
