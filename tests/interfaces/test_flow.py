@@ -117,6 +117,7 @@ def test_help_shows_the_inputs_of_a_flow(flow: Path) -> None:
         ("[[step]]\nname = 'a'", "the step 'a' needs one of command, quantum and step"),
         ("[[step]]\nname = 'a'\ncommand = ['a']\nquantum = 'b'", "needs one of command, quantum"),
         ("[[step]]\nname = 'a'\ncomand = ['a']\nquantum = 'b'", "has no key 'comand'"),
+        ("[[step]]\nname = 'a'\ncomand = ['a']", "no key 'comand'; did you mean 'command'?"),
         ("[[step]]\nname = 'a'\ncommand = ['{b/x}']", "refers to the step 'b', which does not"),
         ("[[step]]\nname = 'a'\nstep = []", "needs `most`"),
         (

@@ -183,6 +183,9 @@ def test_words_arrive_as_they_are(words: list[str]) -> None:
             lambda: command("a", None),  # type: ignore[arg-type]  # wrong on purpose
             "text, a number or a path",
         ),
+        (lambda: command("a", "b\0c"), "cannot contain the null byte"),
+        (lambda: command("a\0"), "cannot contain the null byte"),
+        (lambda: command("a", env={"b=c": "d"}), "names of variables, not 'b=c'"),
         (lambda: command("a", writes="../b"), "within the working folder"),
         (lambda: command("a", stdout="/b"), "within the working folder"),
         (lambda: command("a", reads=["b/x"], stdout="x"), "would overwrite 'x'"),

@@ -285,7 +285,8 @@ class FlowRun:
                     with file.open("rb") as opened:
                         return dimod.BinaryQuadraticModel.from_file(opened)
         except (OSError, ValueError, PayloadRefused) as error:
-            raise PhaseError(f"{self._path}: the payload {file} cannot be read: {error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise PhaseError(f"{self._path}: the payload {file} cannot be read: {why}") from None
         raise PhaseError(
             f"{self._path}: the payload {file} has to end with .qasm, .qpy, .bqm or .json (a model)"
         )

@@ -137,6 +137,8 @@ class FlowFormat:
             self._steps.add(name)
             where = f"the step {name!r}"
             kinds = [kind for kind in KEYS if kind in step]
+            if not kinds:  # one may be misspelt
+                self._known(step, sorted(set().union(*KEYS.values())), where)
             if len(kinds) != 1:
                 self._refuse(f"{where} needs one of command, quantum and step")
             self._known(step, KEYS[kinds[0]], where)

@@ -166,7 +166,7 @@ def command(
         (writes,) if isinstance(writes, str) else tuple(writes),
         stdin.encode() if isinstance(stdin, str) else _absolute(stdin),
         stdout,
-        {name: _word(value) for name, value in (env or {}).items()},
+        {_variable(name): _word(value) for name, value in (env or {}).items()},
         _absolute(Path(folder)) if folder is not None else None,
         tuple(success),
         CommandSettings(
@@ -191,7 +191,8 @@ def _program(program: str | Path) -> str:
     text = os.fspath(program)
     if not text:
         raise ValueError("command() takes the name or path of a program first, not an empty text")
-    return str(Path(text).absolute()) if "/" in text or isinstance(program, Path) else text
+    whole = "/" in text or isinstance(program, Path)
+    return str(Path(text).absolute()) if whole else _word(text)
 
 
 def _word(word: Word) -> str:
@@ -199,7 +200,15 @@ def _word(word: Word) -> str:
         return str(word.absolute())
     if not isinstance(word, str | int | float):
         raise TypeError(f"a word of a command is text, a number or a path, not {word!r}")
-    return str(word)
+    if "\0" in (text := str(word)):
+        raise ValueError(f"a word of a command cannot contain the null byte: {text!r}")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError(f"env= has names of variables, not {name!r}")
+    return name
 
 
 def _absolute(path: Any) -> Any:
