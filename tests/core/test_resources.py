@@ -48,7 +48,7 @@ def test_needs_in_words(word: str, needs: Needs) -> None:
     "word", ["", "cores", "cores=0", "cores=-1", "cores=a", "nodes=2", "memory=4 potatoes", "gpus="]
 )
 def test_needs_that_are_not_said_right_get_one_sentence(word: str) -> None:
-    with pytest.raises(UsageError, match=r"^needs are said as in cores=4,gpus=1,memory=16GB: .+"):
+    with pytest.raises(UsageError, match=r"^give needs as in cores=4,gpus=1,memory=16GB: .+"):
         Needs.parse(word)
 
 

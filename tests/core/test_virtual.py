@@ -58,6 +58,20 @@ def test_a_world_without_events_says_that_it_is_stuck() -> None:
         world.run(main())
 
 
+def test_ctrl_c_is_no_failure_of_the_task_that_runs_at_that_moment() -> None:
+    world = VirtualWorld()
+
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        world.start(interrupted())
+        await world.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        world.run(main())
+
+
 def test_a_run_ends_at_its_limit() -> None:
     world = VirtualWorld()
 

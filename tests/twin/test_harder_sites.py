@@ -212,7 +212,7 @@ def test_processors_of_a_trace_become_nodes(tmp_path: Path) -> None:
         ('kinds=["x"]\n[[partitions]]\nname="a"\nnodes=3\n', "'x' is not a partition"),
         ('[hybrid]\nneeds="cores=100"\n', "a task needs 100 cores of a node, but a node has 64"),
         ('[hybrid]\nneeds="kind=gpu"\n', "there is no kind 'gpu'"),
-        ('[hybrid]\nneeds="speed=2"\n', "needs are said as in"),
+        ('[hybrid]\nneeds="speed=2"\n', "give needs as in"),
         ("[qpu.failures]\nevery=0\n", "qpu.failures.every"),
         ("[hybrid]\nmalleable=true\n", "no table says how long its task takes"),
     ],

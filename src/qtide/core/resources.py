@@ -72,7 +72,7 @@ class Needs:
         try:
             return Needs.of(**_entries(word, ("cores", "gpus", "memory", "kind")))
         except ValueError as error:
-            raise UsageError(f"needs are said as in cores=4,gpus=1,memory=16GB: {error}") from None
+            raise UsageError(f"give needs as in cores=4,gpus=1,memory=16GB: {error}") from None
 
     @property
     def whole(self) -> bool:

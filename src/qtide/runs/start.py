@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
 
 from qtide.backends.clusters.kind import CLUSTERS, ClusterKind
 from qtide.core.errors import QtideError, UsageError
@@ -80,6 +82,17 @@ def create(spec: Spec, runs: Path, name: str = "", call: Call | None = None) -> 
     spec = decided(spec, runs)
     title = check(spec, call)
     return created(runs, name or f"{title}-{stamp()}", with_precedent(spec, runs), call)
+
+
+@contextmanager
+def unless_refused(run: RunFolder) -> Iterator[None]:
+    """Remove the folder of a new run if cluster or QPU refuse it before it begins."""
+    try:
+        yield
+    except QtideError:
+        if run.state == "new":
+            rmtree(run.path)
+        raise
 
 
 def check_driver(driver: str) -> None:

@@ -7,6 +7,7 @@ of cores nor on the order of computation.
 from __future__ import annotations
 
 import gc
+import signal
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from math import sqrt
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from statistics import fmean, stdev
 
 import numpy as np
@@ -23,6 +24,7 @@ from qtide.backends.models.site_model import SiteModel
 from qtide.backends.models.trace import Array
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
+from qtide.core.processes import die_with_parent
 from qtide.runs.served import PromiseCounts
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
 from qtide.twin.workload import HybridWorkload
@@ -69,8 +71,23 @@ def _computed(
         for each in work:
             yield replicate(*each)
         return
-    with ProcessPoolExecutor(min(cores, len(work)), get_context("spawn")) as pool:
-        yield from pool.map(replicate, *zip(*work, strict=True))
+    others = active_children()
+    with ProcessPoolExecutor(min(cores, len(work)), get_context("spawn"), _attached) as pool:
+        results = [pool.submit(replicate, *each) for each in work]
+        try:
+            for each in results:
+                yield each.result()
+        except BaseException:
+            for child in active_children():
+                if child not in others:
+                    child.kill()  # a replication may take minutes
+            raise
+
+
+def _attached() -> None:
+    """Let this process end when its parent says so or dies, not by Ctrl-C, which reaches both."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
 
 
 def replicate(model: SiteModel, setup: StrategySetup, replication: int) -> SimulationFigures:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from qtide.core.errors import UsageError
+from qtide.core.sockets import free_ports
 from qtide.interfaces.cli.main import main
-from tests.interfaces.cli.inside import called, refused
+from tests.interfaces.cli.inside import called, printed, refused
 
 PROGRAMS = Path(__file__).parents[2] / "runs" / "programs_for_tests.py"
 
@@ -135,6 +136,7 @@ def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
         (("resume", "last"), "there is no run in qtide-runs yet"),
         (("--config", "none.toml", "list"), "none.toml cannot be read"),
         (("run", "synthetic", "--nodes", "many"), "Invalid value for '--nodes'"),
+        (("predict", "--jobs", 0), "'--jobs': it has to be greater than or equal to 1"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
@@ -142,6 +144,13 @@ def test_bad_usage_is_one_sentence_and_code_2(
 ) -> None:
     assert sentence in refused(*words, code=2)
     assert not (here / "qtide-runs").exists()
+
+
+def test_a_run_that_its_site_refuses_leaves_nothing_behind(here: Path) -> None:
+    (port,) = free_ports(1)  # nothing listens there
+    words = ("run", "synthetic", "--qpu", f"http://127.0.0.1:{port}/x")
+    assert "does not answer" in refused(*words, code=1)
+    assert "there is no run" in printed("list")
 
 
 def test_a_refused_command_ends_with_code_2_and_a_traceback_only_if_wanted(tmp_path: Path) -> None:

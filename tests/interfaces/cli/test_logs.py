@@ -54,6 +54,7 @@ def test_prints_never_break_json_and_are_in_the_log(loud: Path, cluster: tuple[s
     assert said == SPOKEN
     assert {(each["task"], each["function"]) for each in third} == {("2/0", "say")}
     (node,) = {each["node"] for each in third}
+    assert "no line of node n99 is in" in qtide(loud, "logs", "last", "--node", "n99").stderr
     assert logs(loud, "--node", node, "--task", "say")[-1]["node"] == node
     assert logs(loud, "--node", "elsewhere") == []
 

@@ -284,6 +284,8 @@ class VirtualWorld(World):
                     awaited: Any = each.run(None)
                 except StopIteration as stop:
                     each.task.end(stop.value)
+                except (KeyboardInterrupt, SystemExit):
+                    raise  # the user's will, no failure of the task that ran at that moment
                 except BaseException as error:
                     each.task.fail(error)
                 else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
 
 Context = Any
@@ -36,7 +37,11 @@ class QuickValue:
                 return value
             if kind is Path and isinstance(value, str | Path):
                 return Path(value)
-        return self._slow().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._slow().coerce(value, param=param, ctx=ctx)
+        except BadParameter as error:
+            error.message = error.message.replace("Input should be", "it has to be")
+            raise
 
 
 def _quickened(params: list[Any]) -> list[Any]:

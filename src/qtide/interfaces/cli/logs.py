@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -44,19 +45,24 @@ def logs(
     said = follow(folder.log, lambda: _over(folder)) if follow_it else lines(folder.log)
     chosen = (line for line in said if _fits(line, node, task))
     with suppress(KeyboardInterrupt):
-        _show(chosen, folder, json_wanted=json, at_once=follow_it)
+        some = _show(chosen, json_wanted=json, at_once=follow_it)
+        if not some and (node or task):
+            of = " and ".join([*filter(None, [node and f"node {node}", task and f"task {task}"])])
+            warn(f"no line of {of} is in {folder.log}; see all: qtide logs {quote(folder.name)}")
+        elif not some:
+            warn(f"the tasks printed nothing; the log of {folder.name} is {folder.log}")
 
 
-def _show(
-    chosen: Iterator[LogLine], folder: RunFolder, *, json_wanted: bool, at_once: bool
-) -> None:
+def _show(chosen: Iterator[LogLine], *, json_wanted: bool, at_once: bool) -> bool:
+    """Print lines; return whether there were any, or JSON says it."""
     if json_wanted and not at_once:
         as_json([line._asdict() for line in chosen])
     elif json_wanted:
         for line in chosen:
             as_json(line._asdict(), indent=None)
-    elif not _print(chosen):
-        warn(f"the tasks printed nothing; the log of {folder.name} is {folder.log}")
+    else:
+        return _print(chosen)
+    return True
 
 
 def _print(chosen: Iterable[LogLine]) -> bool:

@@ -121,7 +121,8 @@ def main(words: list[str] | None = None) -> None:
         if "--traceback" in words:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror}; finished work is kept", 1)
+        kept = words[:1] in (["run"], ["resume"], ["compare"])
+        _end(f"{where}{error.strerror}{'; finished phases are kept' if kept else ''}", 1)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
     except BaseException as error:

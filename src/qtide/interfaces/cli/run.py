@@ -45,7 +45,7 @@ from qtide.runs.run_options import (
 )
 from qtide.runs.settings import Settings, option_name
 from qtide.runs.spec import Spec
-from qtide.runs.start import ADVISERS, BACKGROUND, check_driver, create, launch
+from qtide.runs.start import ADVISERS, BACKGROUND, check_driver, create, launch, unless_refused
 
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +68,9 @@ def run(
 
     Example: qtide run synthetic published --time-scale 0.01
     """
-    play_one(create(spec, runs, name), json_wanted=json, watch=watch)
+    folder = create(spec, runs, name)
+    with unless_refused(folder):
+        play_one(folder, json_wanted=json, watch=watch)
 
 
 @takes_spec
@@ -260,7 +262,8 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "qpu": {
             "help": f"Device ({', '.join(DEVICES.names())}), timing "
             f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
-            " as http://HOST:PORT/DEVICE.",
+            " as http://HOST:PORT/DEVICE.  [default: superconducting; gate for circuits]",
+            "show_default": False,
             "metavar": "DEVICE",
             "autocompletion": shared_options.qpus,
         },

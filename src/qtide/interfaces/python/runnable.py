@@ -18,7 +18,7 @@ from qtide.programs.program import Program, loading
 from qtide.runs.driver import play, remedy
 from qtide.runs.folder import Call, RunFolder, newest_last, reference
 from qtide.runs.run_options import RunOptions, parted
-from qtide.runs.start import BACKGROUND, check_driver, create, launch
+from qtide.runs.start import BACKGROUND, check_driver, create, launch, unless_refused
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,7 +85,9 @@ class Action(Generic[P, R]):
 
 def run(call: Call, options: RunOptions) -> Run[Any]:
     """Run the program to its end; raise its own error if it fails."""
-    return driven(_create(call, options))
+    folder = _create(call, options)
+    with unless_refused(folder):
+        return driven(folder)
 
 
 def submit(call: Call, options: RunOptions) -> Run[Any]:

@@ -122,7 +122,7 @@ class QasmFormat:
                 circuits.append(read(text))
             except Exception as error:
                 raise PayloadRefused(
-                    f"circuit {number} is not valid {self._name}: {plain_message(error)}"
+                    f"circuit {number} is not valid {self._name}: {_reason(error)}"
                 ) from None
         _check_size(circuits)
         return qpy.pack(circuits)
@@ -131,6 +131,16 @@ class QasmFormat:
 qpy = QpyFormat()
 qasm2 = QasmFormat(2)
 qasm3 = QasmFormat(3)
+
+
+def _reason(error: Exception) -> str:
+    """What a reader says; the parser of version 3 has no words, but the token it stumbled over."""
+    stumble: Any = next(iter(getattr(error.__cause__, "args", ())), None)
+    token = getattr(stumble, "offendingToken", None)
+    if token is None or str(error):
+        return plain_message(error)
+    place = f"line {token.line}, column {token.column + 1}"
+    return plain_message(ValueError(f"{place}: {token.text!r} is not expected here"))
 
 
 def _check_size(circuits: Any) -> None:
