@@ -139,8 +139,8 @@ def _reason(error: Exception) -> str:
     token = getattr(stumble, "offendingToken", None)
     if token is None or str(error):
         return plain_message(error)
-    place = f"line {token.line}, column {token.column + 1}"
-    return plain_message(ValueError(f"{place}: {token.text!r} is not expected here"))
+    what = "it ends" if token.text == "<EOF>" else f"{token.text!r} is not expected"
+    return plain_message(ValueError(f"{what} in line {token.line}, column {token.column + 1}"))
 
 
 def _check_size(circuits: Any) -> None:
