@@ -24,7 +24,7 @@ def rows(spans: list[Interval], width: int) -> dict[str, str]:
 
 def test_lanes_show_what_was_held_and_what_worked() -> None:
     drawn = rows(two_jobs(), 14)
-    assert list(drawn) == ["n1", "n2", "QPU 0", "QPU q", "queue nodes", "queue qpu"]
+    assert list(drawn) == ["n1", "n2", "QPU q", "vQPU 0", "queue nodes", "queue qpu"]
     assert drawn["n1"] == "███░░░░░░░    "
     assert drawn["n2"] == "░█░░ ██░░░░░░░"
     assert drawn["QPU q"] == "    ███████   "

@@ -236,7 +236,9 @@ def drain(
     if json:
         as_json(said)
     else:
-        say(f"{device} is {said['state']}; {said['waiting']} tasks wait")
+        now = said["state"]
+        words = "is drained" if now == "maintenance" else f"is {now}, and starts no more tasks"
+        say(f"{device} {words}; tasks that wait: {said['waiting']}")
 
 
 def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
@@ -245,7 +247,7 @@ def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
     if json_wanted:
         as_json(said)
     else:
-        say(f"{device} is {said['state']}; {said['waiting']} tasks wait")
+        say(f"{device} is {said['state']}; tasks that wait: {said['waiting']}")
 
 
 DAY = 86_400.0

@@ -50,8 +50,9 @@ def show(
         return
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
+        shown = name if name != "end" else "result" if "value" in value else "error"
         if value and name not in ("spec", "metrics", "decisions", "lower bounds", kind):
-            say(f"{name}: {_words(name, value)}")
+            say(f"{shown}: {_words(name, value)}")
     figures = _node_seconds(found["metrics"], found["lower bounds"])
     say(figures)
     decided = _decision_lines(found["decisions"], found["spec"]["strategy"])
@@ -96,7 +97,9 @@ def _words(name: str, value: Any) -> str:
 def _decision_lines(found: list[dict[str, Any]], strategy: str) -> list[str]:
     if not found:
         return []
-    earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
+    earlier = (
+        f" (--json shows {len(found) - SHOWN:,} earlier decisions)" if len(found) > SHOWN else ""
+    )
     lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
     return [f"{headline(strategy)}{earlier}:", *lines, *remarks(lines)]
 

@@ -79,7 +79,8 @@ def glyphs(spans: Iterable[Interval], since: float, end: float, width: int) -> l
         if span.what not in FILLS:
             continue
         name = f"queue {span.lane}" if span.what == "wait" else span.lane.partition("/")[2]
-        name = f"QPU {name}" if span.lane.startswith(("qpu/", "vqpu/")) else name
+        kind = {"qpu": "QPU ", "vqpu": "vQPU "}.get(span.lane.partition("/")[0], "")
+        name = name if span.what == "wait" else f"{kind}{name}"
         row = rows.setdefault(name, [" "] * width)
         first = min(width - 1, max(0, int((span.start - since) / step)))
         last = min(width - 1, max(first, int((span.end - since) / step - 1e-9)))
@@ -90,7 +91,7 @@ def glyphs(spans: Iterable[Interval], since: float, end: float, width: int) -> l
 
 def _place(name: str) -> tuple[int, list[str | int]]:
     """Nodes first, in natural order, then QPUs, then queues."""
-    kind = 1 if name.startswith("QPU ") else 2 if name.startswith("queue ") else 0
+    kind = 1 if name.startswith(("QPU ", "vQPU ")) else 2 if name.startswith("queue ") else 0
     parts = re.split(r"([0-9]+)", name)
     return kind, [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
