@@ -126,7 +126,7 @@ def test_numbers_arrive_as_numbers(program: str) -> None:
     assert value(program, "--numbers", "1,2", "--numbers", 3)[2] == [1, 2, 3]
     said = refused("run", program, *SIMULATED, "--numbers", "x")
     assert "the argument numbers cannot be 'x': it should be a valid integer" in said
-    assert refused("run", "synthetic", "--vqpus", "x").endswith("should be a valid integer\n")
+    assert refused("run", "synthetic", "--vqpus", "x").endswith("it has to be a valid integer\n")
 
 
 def test_words_for_slurm_are_kept_as_they_are() -> None:

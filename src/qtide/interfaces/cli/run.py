@@ -68,8 +68,7 @@ def run(
 
     Example: qtide run synthetic published --time-scale 0.01
     """
-    folder = create(spec, runs, name)
-    with unless_refused(folder):
+    with unless_refused(folder := create(spec, runs, name)):
         play_one(folder, json_wanted=json, watch=watch)
 
 
@@ -262,7 +261,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "qpu": {
             "help": f"Device ({', '.join(DEVICES.names())}), timing "
             f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
-            " as http://HOST:PORT/DEVICE.  [default: superconducting; gate for circuits]",
+            " as http://HOST:PORT/DEVICE.  [default: by the payload]",
             "show_default": False,
             "metavar": "DEVICE",
             "autocompletion": shared_options.qpus,

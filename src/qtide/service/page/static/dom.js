@@ -98,7 +98,7 @@ export function share(part) {
   if (part === null || part === undefined) return "–";
   const percent = 100 * part;
   if (percent > 0 && percent < 0.1) return "< 0.1 %";
-  return `${percent >= 10 || percent === 0 ? (percent > 99 && percent < 100 ? percent.toFixed(2) : Math.round(percent)) : percent.toFixed(1)} %`;
+  return `${percent >= 10 || percent === 0 ? (percent > 99 && percent < 100 ? Math.min(99.99, percent).toFixed(2) : Math.round(percent)) : percent.toFixed(1)} %`;
 }
 
 export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
