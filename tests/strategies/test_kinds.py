@@ -105,7 +105,8 @@ def test_what_the_site_charges_is_in_the_metrics_and_the_table(tmp_path: Path) -
     metrics = made.metrics
     assert metrics.billing_held == pytest.approx(4.0 * 10 + 22.0 * 5)
     assert metrics.billing_busy == pytest.approx(2.0 * 10 + 11.0 * 5)
-    assert "billing-s" in headings([TableRow("elastic", 1, metrics)])
+    assert metrics.charged == pytest.approx(metrics.billing_held / 4.0), "4 is a node of kind cpu"
+    assert "charge" in headings([TableRow("elastic", 1, metrics)])
     site = tmp_path / "site.toml"
     site.write_text(f"kinds = {json.dumps(KINDS)}\n[billing]\nnode = 0\ncore = 1\ngpu = 10\n")
     there = planned.using(cluster=f"simulated:{site}", runs=tmp_path / "there")

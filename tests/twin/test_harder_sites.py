@@ -23,11 +23,11 @@ from qtide.backends.models.trace import Trace, write_swf
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import UsageError
 from qtide.core.metrics import measure
-from qtide.core.resources import WHOLE, Needs
-from qtide.runs.folder import reference
+from qtide.core.resources import WHOLE, BillingWeights, Needs
+from qtide.runs.folder import RunFolder, reference
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.advice import Prices, advise, choose
+from qtide.twin.advice import Prices, advise, charging, choose
 from qtide.twin.calibration import calibrate, job_of
 from qtide.twin.capacity import best_offer_for_site
 from qtide.twin.replications import replicate
@@ -157,7 +157,9 @@ def test_what_the_site_charges_decides() -> None:
     }
     (spans,) = played(KINDS, StrategySetup("static"), [on_kinds()])
     metrics = measure(spans)
-    assert costs["static"] == pytest.approx(metrics.cores_held + 16 * metrics.gpus_held)
+    billed = metrics.cores_held + 16 * metrics.gpus_held
+    assert metrics.billing_held == pytest.approx(billed)
+    assert costs["static"] == pytest.approx(billed / 16), "16 a second is a node of the usual kind"
     assert costs["workflow"] < costs["static"]
     assert advise(on_kinds(), KINDS, prices=Prices(node=1.0, qpu=0.0)).strategy != "static"
 
@@ -210,6 +212,7 @@ def test_processors_of_a_trace_become_nodes(tmp_path: Path) -> None:
             "partitions.b.cores: a, whose nodes it shares, says that",
         ),
         ('kinds=["x"]\n[[partitions]]\nname="a"\nnodes=3\n', "'x' is not a partition"),
+        ("[billing.kinds]\ngpu=1\n", "billing.kinds: there is no kind 'gpu'; there are: node"),
         ('[hybrid]\nneeds="cores=100"\n', "a task needs 100 cores of a node, but a node has 64"),
         ('[hybrid]\nneeds="kind=gpu"\n', "there is no kind 'gpu'"),
         ('[hybrid]\nneeds="speed=2"\n', "give needs as in"),
@@ -257,6 +260,7 @@ def test_a_run_whose_tasks_shared_nodes_is_predicted_as_such() -> None:
         (real,) = played(KINDS, StrategySetup(strategy), [on_kinds()])
         assert measure(twin).total == pytest.approx(measure(real).total)
         assert measure(twin).cores_held == pytest.approx(measure(real).cores_held)
+        assert measure(twin).charged == pytest.approx(measure(real).charged)
 
 
 @program
@@ -279,6 +283,30 @@ def test_auto_knows_kinds_and_parts(tmp_path: Path) -> None:
             Spec(reference(packed), cluster=cluster, options=options), tmp_path / "runs"
         )
         assert advised.strategy in ("workflow", "elastic") and "/packed-" in advised.why
+
+
+def test_auto_weighs_what_the_site_charges(tmp_path: Path) -> None:
+    """As it was charged then, or as the user says now."""
+    kinds, billing = ["cpu:3,cores=8", "gpu:2,cores=8,gpus=4"], "CPU=1,GRES/gpu=10"
+    packed.run(
+        cluster="simulated", strategy="static", runs=tmp_path, kind=kinds, billing=billing, name="a"
+    )
+    (spans,) = [run.intervals() for run in RunFolder.all(tmp_path)]
+    found = calibrate([spans]).site(2)
+    assert found.billing.kinds == {"cores8gpus0": 8.0, "cores8gpus4": 48.0}
+    assert "[billing.kinds]\ncores8gpus0 = 8\ncores8gpus4 = 48\n" in calibrate([spans]).toml(2)
+    cpu = BillingWeights.parse("CPU=1")
+    assert charging(found, cpu).billing.kinds == {"cores8gpus0": 8.0, "cores8gpus4": 8.0}
+
+
+def test_partitions_may_charge_differently() -> None:
+    partitions = Partition("cpu", 2), Partition("gpu", 2, gpus=4)
+    site = SiteModel(partitions=partitions, billing=Billing(kinds={"gpu": 6.0}))
+    job = replace(loop(1, 10.0, 1.0), nodes=2, partition=1)
+    (spans,) = played(site, StrategySetup("static"), [job])
+    metrics = measure(spans)
+    assert metrics.billing_held == pytest.approx(6 * metrics.nodes_held)
+    assert metrics.charged == pytest.approx(metrics.nodes_held)
 
 
 def test_a_percentile_of_the_waits_limits_what_a_site_offers() -> None:

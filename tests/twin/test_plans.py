@@ -89,9 +89,9 @@ def test_a_plan_knows_needs_and_kinds_and_what_is_charged(here: Path) -> None:
     tasks = ("--tasks", ",".join(["10"] * 8), "--alone", 20, "--quantum", 30, "--rounds", 1)
     words = ("plan", "strategy", "--site", "site.toml", "--strategy", "workflow", *tasks)
     needs = ("--needs", "cores=1", "--alone-needs", "gpus=1,kind=gpu")
-    assert "billing-s" in printed(*words, *needs)
+    assert "charged node-s" in printed(*words, *needs)
     (found,) = json.loads(printed(*words, *needs, "--json"))["expected"]
-    assert found["node_seconds"]["expected"] == pytest.approx(10 * 8 + 20 * (8 + 4 * 10))
+    assert found["node_seconds"]["expected"] == pytest.approx(10 + 20 * (8 + 4 * 10) / 8)
     assert "--needs: there is no kind 'tpu'; there are: cpu, gpu" in refused(
         *words, "--needs", "kind=tpu"
     )

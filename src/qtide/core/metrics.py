@@ -55,6 +55,8 @@ class Metrics:
     """What the site charges for the nodes held, by its billing weights; 0 if they are unknown."""
     billing_busy: float = 0.0
     """What of it was charged for what tasks had while they ran."""
+    node_rate: float = 0.0
+    """What the site charges for each second of a whole node of the usual kind; 0 if unknown."""
     divided: bool = False
     """Whether tasks shared nodes, or nodes differed: then node-seconds do not tell everything."""
     open_ended: int = 0
@@ -69,6 +71,11 @@ class Metrics:
     def mean_wall(self) -> float:
         """Mean wall time of a job."""
         return _ratio(sum(each.wall for each in self.jobs), len(self.jobs))
+
+    @property
+    def charged(self) -> float:
+        """Node-seconds held; if the site has billing weights, as many as cost what it charges."""
+        return self.billing_held / self.node_rate if self.node_rate else self.nodes_held
 
     @property
     def efficiency(self) -> float:
@@ -119,6 +126,7 @@ def measure(intervals: Iterable[Interval]) -> Metrics:
         queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
         nodes_starting=_sum(found, "starting", lambda lane: lane.startswith("node/")),
         **_by_cores(intervals),
+        node_rate=max((each.rate for each in intervals if each.what == "run"), default=0.0),
         open_ended=sum(each.open_ended for each in intervals),
     )
 

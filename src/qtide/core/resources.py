@@ -240,6 +240,11 @@ class NodeKind:
         """What each second of a node is charged; 0 if nobody has told."""
         return self.weights.rate(self.cores, self.gpus, self.memory) if self.weights else 0.0
 
+    @property
+    def whole_rate(self) -> float:
+        """What each second of a whole node is charged, of which these may be parts."""
+        return self.rate / self.fraction
+
     def part_rate(self, part: NodePart | None) -> float:
         """What each second of a task is charged that has a part of a node, or all of it."""
         if self.weights is None or part is None:
@@ -250,7 +255,7 @@ class NodeKind:
         """What a second of a node is charged, where one of a whole node of the usual kind is 1."""
         if not self.rate or not usual.rate:
             return self.fraction
-        return self.rate * usual.fraction / usual.rate
+        return self.rate / usual.whole_rate
 
     @property
     def size(self) -> tuple[int, int] | None:

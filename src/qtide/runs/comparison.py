@@ -133,13 +133,16 @@ def notes(cases: Sequence[Case]) -> list[str]:
 def verdicts(cases: Sequence[Case]) -> list[str]:
     """For each number of jobs: the cheapest strategy, and at which weights another one is."""
     groups: dict[int, dict[str, tuple[float, float]]] = defaultdict(dict)
+    unit = "node-seconds"
     for case in cases:
         metrics = case.panel().metrics
-        groups[case.jobs][case.strategy] = metrics.mean_wall, metrics.nodes_held / case.jobs
-    return [_verdict(jobs, found) for jobs, found in groups.items() if len(found) > 1]
+        groups[case.jobs][case.strategy] = metrics.mean_wall, metrics.charged / case.jobs
+        if metrics.node_rate:
+            unit = "node-seconds, as the site charges them,"
+    return [_verdict(jobs, found, unit) for jobs, found in groups.items() if len(found) > 1]
 
 
-def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
+def _verdict(jobs: int, found: dict[str, tuple[float, float]], unit: str) -> str:
     """Name the best strategy; costs are linear in the time weight, so it changes at crossings."""
 
     def cost(name: str, weight: float) -> float:
@@ -166,7 +169,7 @@ def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
     return (
         f"{'1 job' if jobs == 1 else f'{jobs} jobs'}: {who} {cheapest} least if a second of a job "
         f"counts as much as a node-second (time weight 0.5), with {wall:,.1f} s and {nodes:,.1f} "
-        f"node-seconds per job; {'; '.join(turns) or f'so {same} at every other weight'}."
+        f"{unit} per job; {'; '.join(turns) or f'so {same} at every other weight'}."
     )
 
 

@@ -169,7 +169,8 @@ async def drive(
 
             async def execute() -> Any:
                 replay = Replay(world, performer, journal, job, told)
-                with ledger.span("run", "driver", spec.strategy):
+                rate = site.cluster.kind.whole_rate
+                with ledger.span("run", "driver", spec.strategy, rate=rate):
                     try:
                         await performer.begin()
                         return await replay.play(playing)

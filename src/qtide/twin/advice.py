@@ -14,12 +14,12 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.kind import cluster_kind
 from qtide.backends.clusters.simulated import is_site, site_model
 from qtide.backends.models.background import Background
-from qtide.backends.models.site_model import SiteModel
+from qtide.backends.models.site_model import Billing, SiteModel
 from qtide.core.errors import QtideError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.core.options import Option, chosen, number_from
-from qtide.core.resources import nodes_filled
+from qtide.core.resources import BillingWeights, nodes_filled
 from qtide.runs.earlier import earlier_runs, is_done
 from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_virtual
@@ -88,7 +88,7 @@ class Expected:
     strategy: str
     wall: Range
     node_seconds: Range
-    """What the site charges: node-seconds, unless its file has other weights."""
+    """Node-seconds; if the site has billing weights, as many as cost what it charges."""
     qpu_hold: Range
 
     def cost(self, prices: Prices) -> float:
@@ -284,7 +284,7 @@ def _played(
 
     def ended(_: HybridJob, spans: list[Interval]) -> None:
         metrics = measure(spans)
-        found.append((metrics.total, model.billing.charge(metrics), metrics.slots_held))
+        found.append((metrics.total, metrics.charged, metrics.slots_held))
 
     setup = StrategySetup(name, arrival.vqpus)
     Simulation(model, setup, ended, others=others, teach=teach).run(jobs)
@@ -344,6 +344,8 @@ def choose(spec: Spec, runs: Path) -> Advised:
     options = chosen(AdviceOptions, spec.options)
     prices = Prices(node=options.node_price, qpu=options.qpu_price)
     site = _site(spec, spans, calibrated.site(job.nodes), now)
+    if billing := spec.options.get("billing"):
+        site = charging(site, BillingWeights.parse(billing))
     arrival = Arrival(taught=not is_virtual(spec))
     advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices, arrival=arrival)
     words = (f"judged by the run {earlier.path}", *now.words, advice.why, prices.words())
@@ -395,6 +397,13 @@ def _site(spec: Spec, spans: Sequence[Interval], site: SiteModel, now: QueueStat
     if now.payload is not None:
         site = replace(site, qpu=replace(site.qpu, wait=now.payload))
     return site
+
+
+def charging(site: SiteModel, weights: BillingWeights) -> SiteModel:
+    """Return the site with these weights, which a user says in place of its own."""
+    kinds = [kind for kind, _ in site.kind_parts()]
+    rates = {each.name: weights.rate(each.cores, each.gpus, each.memory) for each in kinds}
+    return replace(site, billing=Billing(kinds=rates))
 
 
 def _at_service(spec: Spec) -> tuple[float | None, list[str]]:

@@ -14,10 +14,10 @@ from statistics import median, stdev
 from typing import NamedTuple
 
 from qtide.backends.clusters.kind import cluster_kind
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.site_model import Billing, Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
-from qtide.core.resources import Needs
+from qtide.core.resources import PLAIN, Needs
 from qtide.runs.spec import Spec
 from qtide.twin.replications import MeanEstimate
 from qtide.twin.simulation import HybridJob, HybridStep
@@ -85,23 +85,37 @@ class Calibration:
     keeps_agents: bool = False
     """Whether a node's agent outlives a grant, so that later starts on it are faster."""
     sizes: tuple[tuple[int, int], ...] = ()
-    """The numbers of cores and GPUs of the nodes held, one pair for each kind; empty if unknown."""
+    """The numbers of cores and GPUs of the nodes held, one pair for each kind, the usual one first;
+    empty if unknown."""
+    rates: tuple[float, ...] = ()
+    """What the site charges for each second of a node of these sizes; 0 if unknown."""
 
     def site(self, nodes: int) -> SiteModel:
         """Return the site with `nodes` nodes, of each kind if there are several."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
-        kinds = [f"{kind_name(size)}:{nodes},cores={size[0]},gpus={size[1]}" for size in self.sizes]
         cores, gpus = self.sizes[0] if self.sizes else (SiteModel.cores, SiteModel.gpus)
         return SiteModel(
             nodes=nodes,
             cores=cores,
             gpus=gpus,
-            kinds=tuple(kinds) if len(kinds) > 1 else (),
+            kinds=tuple(self._kinds(nodes)),
+            billing=Billing(kinds=self._charged()),
             keeps_agents=self.keeps_agents,
             delays=Delays(**found),
             qpu=QpuModel(offload=offload),
         )
+
+    def _kinds(self, nodes: int) -> list[str]:
+        """The kinds of nodes, `nodes` of each; empty if all nodes are alike."""
+        if len(self.sizes) < 2:
+            return []
+        return [f"{kind_name(size)}:{nodes},cores={size[0]},gpus={size[1]}" for size in self.sizes]
+
+    def _charged(self) -> dict[str, float]:
+        """What each second of a node is charged, by the name of its kind; empty if unknown."""
+        names = [PLAIN] if len(self.sizes) == 1 else map(kind_name, self.sizes)
+        return dict(zip(names, self.rates, strict=True)) if any(self.rates) else {}
 
     def doubts(self) -> list[str]:
         """Return a sentence for each unreliable parameter."""
@@ -117,8 +131,16 @@ class Calibration:
 
     def toml(self, nodes: int) -> str:
         """Return the text of the site file."""
-        agents = ["keeps_agents = true"] if self.keeps_agents else []
-        lines = [f"nodes = {nodes}", *agents, "", "[delays]"]
+        lines = [f"nodes = {nodes}"]
+        if kinds := self._kinds(nodes):
+            lines = [f"kinds = {kinds}"]
+        elif self.sizes:
+            lines += [f"cores = {self.sizes[0][0]}", f"gpus = {self.sizes[0][1]}"]
+        lines += ["keeps_agents = true"] if self.keeps_agents else []
+        if charged := self._charged():
+            rates = [f"{kind} = {rate:.6g}" for kind, rate in charged.items()]
+            lines += ["", "[billing.kinds]", *rates]
+        lines += ["", "[delays]"]
         for name, each in self.parameters.items():
             if name == "offload":
                 lines += ["", "[qpu]"]
@@ -152,13 +174,15 @@ def calibrate(
             if span.what == "busy" and span.lane.startswith("node/"):
                 tasks[span.label].append(_worked(span, spans))
     seen |= _starts(firsts, laters)
+    rates = _rates(span for spans in read for span in spans)
     if not tasks:
         raise UsageError("the runs have no finished task to calibrate from; name runs that worked")
     return Calibration(
         {name: Fitted.of(seen[name]) for name in PARAMETERS if name in seen},
         {name: Fitted.of(values) for name, values in tasks.items()},
         any(keeps) if keeps_agents is None else keeps_agents,
-        tuple(dict.fromkeys(size for spans in read for size in _sizes(spans).values())),
+        tuple(rates),
+        tuple(rates.values()),
     )
 
 
@@ -177,6 +201,21 @@ def _sizes(spans: Sequence[Interval]) -> dict[str, tuple[int, int]]:
     """Return the cores and GPUs of each node, by lane, in the order in which they were held."""
     held = sorted((span for span in spans if span.what == "held"), key=lambda span: span.start)
     return {span.lane: (span.part[0], span.part[1]) for span in held if span.part}
+
+
+def _rates(spans: Iterable[Interval]) -> dict[tuple[int, int], float]:
+    """Return what each size of nodes is charged, the usual one first, which runs know by its rate.
+
+    The order is that in which they were held, if nothing is charged.
+    """
+    found: dict[tuple[int, int], float] = {}
+    usual = 0.0
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.what == "held" and span.part:
+            found.setdefault((span.part[0], span.part[1]), span.rate)
+        elif span.what == "run":
+            usual = span.rate
+    return dict(sorted(found.items(), key=lambda each: each[1] != usual))
 
 
 def _needs(tasks: Sequence[Interval], sizes: Mapping[str, tuple[int, int]]) -> Needs:

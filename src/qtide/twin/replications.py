@@ -203,7 +203,7 @@ class SimulationMetrics:
             "queue_nodes": metrics.queue_nodes,
             "queue_qpu": metrics.queue_qpu,
             "held": metrics.nodes_held,
-            "charge": self._model.billing.charge(metrics),
+            "charge": metrics.billing_held or metrics.nodes_held,
             "busy": metrics.nodes_busy,
             "qpu": metrics.qpu_busy,
         }.items():

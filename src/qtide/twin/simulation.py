@@ -200,7 +200,7 @@ class Simulation:
         performer = strategy(name, Assignment(site, job, hybrid.nodes), self._options)
         self._teach(performer.forecast)
         delayed = DriverDelay(self.world, performer, self._step)
-        with job.ledger.span("run", "driver", name):
+        with job.ledger.span("run", "driver", name, rate=site.cluster.kind.whole_rate):
             try:
                 await performer.open()
                 await Replay(self.world, delayed, journal, job).play(program(hybrid))

@@ -27,7 +27,7 @@ from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_malleable import VirtualMalleableTasks
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.failures import Failures, Loss
-from qtide.backends.models.site_model import SUFFIX, Billing, Delays, SiteModel, read_site
+from qtide.backends.models.site_model import SUFFIX, Delays, SiteModel, read_site
 from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
@@ -91,8 +91,6 @@ class Simulated(ClusterKind):
         cluster = cluster_of(world, model)
         if billing := setting.options(SimulatedOptions).billing:
             cluster.charge(BillingWeights.parse(billing))
-        elif model.billing != Billing():
-            cluster.charge(model.billing.weights)
         return cluster
 
 

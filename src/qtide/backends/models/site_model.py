@@ -19,7 +19,6 @@ from annotated_types import Ge, Gt, Le, Lt
 from qtide.backends.models.background import Background
 from qtide.backends.models.failures import STRICT, Failures, Loss, Window
 from qtide.core.errors import UsageError
-from qtide.core.metrics import Metrics
 from qtide.core.resources import PLAIN, WHOLE, BillingWeights, Needs, NodeKind, size_in_bytes
 
 SUFFIX = ".toml"
@@ -137,18 +136,22 @@ class Billing:
     node: Seconds = 1.0
     core: Seconds = 0.0
     gpu: Seconds = 0.0
+    kinds: Mapping[str, Seconds] = field(default_factory=dict)
+    """By the name of a kind: each of its nodes, in place of these weights."""
 
     __pydantic_config__ = STRICT
 
-    @property
-    def weights(self) -> BillingWeights:
-        """The same for clusters and strategies."""
+    def weights(self, kind: str) -> BillingWeights | None:
+        """The weights for nodes of a kind; None if the site charges node-seconds."""
+        if kind in self.kinds:
+            return BillingWeights(nodes=self.kinds[kind])
+        if self == Billing():
+            return None
         return BillingWeights(cores=self.core, gpus=self.gpu, nodes=self.node)
 
-    def charge(self, metrics: Metrics) -> float:
-        """Billing units of a job, times seconds."""
-        charged = self.node * metrics.nodes_held
-        return charged + self.core * metrics.cores_held + self.gpu * metrics.gpus_held
+    def of_partition(self, name: str) -> Billing:
+        """What a partition charges that is a site of its own."""
+        return replace(self, kinds={PLAIN: self.kinds[name]} if name in self.kinds else {})
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,8 @@ class SiteModel:
     def kind(self) -> NodeKind:
         """What a node has, if all are alike."""
         memory = None if self.memory is None else size_in_bytes(self.memory)
-        return NodeKind(PLAIN, self.nodes, self.cores, self.gpus, memory)
+        weights = self.billing.weights(PLAIN)
+        return NodeKind(PLAIN, self.nodes, self.cores, self.gpus, memory, weights=weights)
 
     def kind_parts(self) -> list[tuple[NodeKind, SiteModel]]:
         """The kinds of nodes that a hybrid job may hold, each with its queue as a separate site.
@@ -272,12 +276,16 @@ class SiteModel:
             return [(self.kind, self)]
         if self.partitions:
             parts = [(name, self.part(name)) for name in self.kinds]
-            return [(replace(part.kind, name=name), part) for name, part in parts]
+            return [(self._charged(replace(part.kind, name=name)), part) for name, part in parts]
         found: list[tuple[NodeKind, SiteModel]] = []
         for kind in NodeKind.parse_all(self.kinds):
             part = replace(self, nodes=kind.count, cores=kind.cores, gpus=kind.gpus, kinds=())
-            found.append((kind, replace(part, background=Background()) if found else part))
+            part = replace(part, background=Background()) if found else part
+            found.append((self._charged(kind), part))
         return found
+
+    def _charged(self, kind: NodeKind) -> NodeKind:
+        return replace(kind, weights=self.billing.weights(kind.name))
 
     def parts(self) -> tuple[SiteModel, ...]:
         """Each partition as a separate site; the site itself if it has none."""
@@ -316,6 +324,7 @@ class SiteModel:
             cores=part.cores or self.cores,
             gpus=self.gpus if part.gpus is None else part.gpus,
             memory=part.memory or self.memory,
+            billing=self.billing.of_partition(part.name),
             scheduler=part.scheduler or self.scheduler,
             limit=part.limit or self.limit,
             background=part.background,
@@ -393,6 +402,10 @@ def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
     yield from _of_losses("losses", model.losses, model.nodes)
     if model.losses and model.kinds:
         yield "losses: they name nodes of a site with one kind; remove them, or use failures"
+    there = model.names or [kind.name for kind, _ in model.kind_parts()]
+    for name in model.billing.kinds:
+        if name not in there:
+            yield f"billing.kinds: there is no kind {name!r}; there are: {', '.join(there)}"
     if model.waits and any(part.is_batch for part in model.parts()):
         yield "waits: the site has a queue of its own (scheduler, background); remove them, or it"
     for part in model.partitions:

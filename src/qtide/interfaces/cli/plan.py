@@ -151,7 +151,7 @@ def which_strategy(
         axes = {"ratios": RATIOS, "waits": WAITS}
         as_json(asdict(advice) | axes | {"flips": names, "margins": margins})
         return
-    _show(advice, chart, "node-s" if model.billing == Billing() else "billing-s")
+    _show(advice, chart, "node-s" if model.billing == Billing() else "charged node-s")
 
 
 Longest = Annotated[float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")]

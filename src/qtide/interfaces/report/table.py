@@ -94,7 +94,7 @@ _DIVIDED = (
     *_COLUMNS[6:],
 )
 """In place of the columns above if tasks shared nodes, or nodes differed."""
-_CHARGED = (_Column("billing-s", lambda m: m.billing_held, partial(grouped, digits=0), min),)
+_CHARGED = (_Column("charge", lambda m: m.billing_held, partial(grouped, digits=0), min),)
 """If the site says what it charges."""
 _GPUS = (_Column("held GPU-s", lambda m: m.gpus_held, partial(grouped, digits=0), min),)
 _RELATIVE = (
@@ -140,7 +140,9 @@ def _columns(rows: Sequence[TableRow], relative: bool) -> tuple[_Column, ...]:
         if any(row.metrics.gpus_held for row in rows):
             columns = (*_DIVIDED[:6], *_GPUS, *_DIVIDED[6:])
     if any(row.metrics.billing_held for row in rows):
-        columns = (*columns[:3], *_CHARGED, *columns[3:])
+        # without the busy core-seconds, which busy / held tells as well, it fits into 80 columns
+        rest = (each for each in columns[3:] if each.title != "busy core-s")
+        columns = (*columns[:3], *_CHARGED, *rest)
     return columns + (_RELATIVE if relative else ())
 
 
