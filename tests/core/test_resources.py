@@ -63,7 +63,17 @@ def test_kinds_in_words() -> None:
         "gpu", 2, 8, 4, 64 * 10**9
     )
     assert NodeKind.parse("cpu:1") == NodeKind("cpu")
-    for word in ("gpu", "gpu:0", "gpu:a", "g p:1", "gpu:1,cores=0", "gpu:1,colour=4", ":1"):
+    assert NodeKind.parse("cpu:3,gpus=1", NodeKind(cores=8)) == NodeKind("cpu", 3, 8, 1)
+    for word in (
+        "gpu",
+        "gpu:0",
+        "gpu:a",
+        "g p:1",
+        "gpu:1,cores=0",
+        "gpu:1,colour=4",
+        ":1",
+        "g:1,cores=1,cores=2",
+    ):
         with pytest.raises(UsageError, match="kind"):
             NodeKind.parse(word)
 

@@ -173,8 +173,11 @@ class NodeKind:
     """What a part of a node is charged, as a fraction of the whole node's charge."""
 
     @staticmethod
-    def parse(word: str) -> NodeKind:
-        """Read a command line's `gpu:2,cores=8,gpus=4,memory=64GB`: two nodes of kind gpu."""
+    def parse(word: str, usual: NodeKind | None = None) -> NodeKind:
+        """Read a command line's `gpu:2,cores=8,gpus=4,memory=64GB`: two nodes of kind gpu.
+
+        What is not said is as for `usual`.
+        """
         first, _, rest = word.partition(",")
         name, _, count = first.partition(":")
         try:
@@ -187,16 +190,16 @@ class NodeKind:
             raise UsageError(
                 f"a kind of nodes begins with its name and number, as in {EXAMPLE}, not {first!r}"
             )
-        made = NodeKind(name, int(count), **found)
+        made = replace(usual or NodeKind(), name=name, count=int(count), **found)
         check_size(made.count, made.cores, made.gpus, name)
         if made.sockets < 1:
             raise UsageError(f"a node of kind {name} has at least one socket, not {made.sockets}")
         return made
 
     @staticmethod
-    def parse_all(words: Iterable[str]) -> list[NodeKind]:
+    def parse_all(words: Iterable[str], usual: NodeKind | None = None) -> list[NodeKind]:
         """Read the kinds of a cluster, each with a name of its own."""
-        found = [NodeKind.parse(word) for word in words]
+        found = [NodeKind.parse(word, usual) for word in words]
         for name, number in Counter(each.name for each in found).items():
             if number > 1:
                 raise UsageError(f"the kind of nodes {name!r} is said {number} times; say it once")
@@ -379,6 +382,8 @@ def _entries(word: str, known: tuple[str, ...]) -> dict[str, Any]:
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or name not in known:
             raise ValueError(f"{entry.strip()!r} is none of {', '.join(f'{n}=' for n in known)}")
+        if name in found:
+            raise ValueError(f"{name} is said twice")
         found[name] = int(value) if value.isdecimal() else value
         if name in ("cores", "gpus", "sockets") and not isinstance(found[name], int):
             raise ValueError(f"{name} is a number, not {value!r}")

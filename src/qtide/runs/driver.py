@@ -229,7 +229,7 @@ def sentence(error: BaseException) -> str:
     notes: list[str] = getattr(error, "__notes__", [])
     lines = [f"  {line}" for line in own_lines(error)]
     place = ["in the program", *lines] if lines else []
-    return "\n".join([f"{type(error).__name__}: {error}", *notes, *place])
+    return "\n".join([f"{type(error).__name__}: {error}".removesuffix(": "), *notes, *place])
 
 
 def remedy(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from qtide import TimedOut, classical, command, task
 from qtide.backends.clusters import nursery
+from qtide.backends.clusters.agent import near_each_other
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeLost, NotEnoughNodes
 from qtide.core.ledger import Event, Interval
@@ -73,6 +74,17 @@ def test_tasks_share_a_node_each_with_cores_and_gpus_of_its_own(tmp_path: Path) 
     assert (bare["CUDA_VISIBLE_DEVICES"], bare["OMP_NUM_THREADS"]) == ("", "1")
 
 
+def test_cores_next_to_each_other_are_near_each_other(tmp_path: Path) -> None:
+    """Here, two sockets with two cores of two threads each, numbered in turn."""
+    for cpu in range(8):
+        place = tmp_path / f"cpu{cpu}" / "topology"
+        place.mkdir(parents=True)
+        (place / "physical_package_id").write_text(f"{cpu % 2}\n")
+        (place / "core_id").write_text(f"{cpu % 4 // 2}\n")
+    assert near_each_other(frozenset(range(8)), str(tmp_path)) == [0, 4, 2, 6, 1, 5, 3, 7]
+    assert near_each_other(frozenset({9, 8}), str(tmp_path)) == [8, 9], "nothing is known of them"
+
+
 def test_what_a_task_prints_is_its_own(tmp_path: Path) -> None:
     async def main(lab: Packed) -> None:
         await lab.run(*(task(remote.shout, f"line {n}").needs(cores=1) for n in range(6)))
@@ -96,8 +108,10 @@ def test_a_task_that_is_ended_takes_no_neighbour_with_it(tmp_path: Path) -> None
             (MemoryError, task(bytearray, 10**9).needs(memory="200 MB")),
             (NodeLost, task(remote.die).needs(cores=1)),
         ):
-            with pytest.raises(error):
+            with pytest.raises(error) as ended:
                 await lab.run(culprit)
+            if error is MemoryError:
+                assert "its needs allow it 200 MB: raise memory=" in ended.value.__notes__
             pids += await lab.run(task(remote.pid).needs(cores=1))
         (alive,) = await neighbour
         assert alive["pid"] not in pids

@@ -13,7 +13,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -162,11 +162,28 @@ class Channel:
             os.set_blocking(pipe, True)
 
 
+@lru_cache(maxsize=1)
+def near_each_other(cpus: frozenset[int], place: str = "/sys/devices/system/cpu") -> list[int]:
+    """Return CPUs in an order in which neighbours are in one socket, and threads of one core.
+
+    Their own numbers often alternate between sockets, or have the second threads at the end.
+    """
+
+    def position(cpu: int) -> tuple[int, ...]:
+        numbers = []
+        for name in ("physical_package_id", "core_id"):
+            with suppress(OSError, ValueError):
+                numbers.append(int(Path(place, f"cpu{cpu}", "topology", name).read_text()))
+        return *numbers, cpu
+
+    return sorted(cpus, key=position)
+
+
 class Part:
     """The part of the node that this process may use; it changes from task to task."""
 
     def __init__(self) -> None:
-        self._all = sorted(os.sched_getaffinity(0))
+        self._all = frozenset(os.sched_getaffinity(0))
         self._cores: list[int] = []
         self._gpus: list[int] | None = None
 
@@ -175,7 +192,8 @@ class Part:
         if cores != self._cores:
             self._cores = cores
             # a node may pretend to have more cores than there are
-            bound = {self._all[core % len(self._all)] for core in cores}
+            there = near_each_other(self._all)
+            bound = {there[core % len(there)] for core in cores}
             for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - pathlib takes longer
                 with suppress(OSError):  # the thread has ended
                     os.sched_setaffinity(int(thread), bound)

@@ -15,6 +15,7 @@ from qtide.core.errors import NodeLost, NodeTaskFailed, noted
 from qtide.core.job import Imported, Preparation
 from qtide.core.log import Log
 from qtide.core.processes import Child, Header
+from qtide.core.resources import in_words
 from qtide.core.values import Packed
 
 START_LIMIT = 30.0
@@ -208,6 +209,8 @@ def _search_path(places: tuple[str, ...]) -> list[str]:
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:
     """The task's exception, with notes that name the task, the node and the user's own lines."""
     error = _unpickled(body) or NodeTaskFailed(header["error"])
+    if isinstance(error, MemoryError) and work.slot is not None and work.slot.memory is not None:
+        error.add_note(f"its needs allow it {in_words(work.slot.memory)}: raise memory=")
     return noted(error, work.task.name, node, header["lines"])
 
 

@@ -72,7 +72,7 @@ class LocalCluster(FifoCluster):
         super().__init__(world, names)
         self._numbers = {each: number for number, each in enumerate(names)}
         self._options = options
-        cores = options.cores or len(os.sched_getaffinity(0))
+        cores = _cores(options)
         memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         weights = BillingWeights.parse(options.billing) if options.billing else None
         self.kind = NodeKind(name, nodes, cores, options.gpus, memory, weights=weights)
@@ -171,6 +171,16 @@ class LocalCluster(FifoCluster):
         return {"limits": limits, "supervisor": supervisor_terms(self._silence)}
 
 
+def _cores(options: LocalOptions) -> int:
+    return options.cores or len(os.sched_getaffinity(0))
+
+
+def _kinds(options: LocalOptions) -> list[NodeKind]:
+    """The kinds of nodes; what is not said of one is as it would be without kinds."""
+    usual = NodeKind(cores=_cores(options), gpus=options.gpus, memory=options.memory)
+    return NodeKind.parse_all(options.kind, usual)
+
+
 def _limits(kind: NodeKind, options: LocalOptions) -> LocalOptions:
     """Limits of a node of one kind."""
     return replace(
@@ -190,7 +200,7 @@ class Local(ClusterKind):
         """Reject impossible sizes and limits."""
         options = setting.options(LocalOptions)
         BillingWeights.parse(options.billing)
-        kinds = NodeKind.parse_all(options.kind)
+        kinds = _kinds(options)
         if kinds and setting.argument:
             raise UsageError("--kind says how many nodes there are: use --cluster local")
         most = max((each.count for each in kinds), default=0)
@@ -209,7 +219,7 @@ class Local(ClusterKind):
             return KindsCluster(
                 [
                     LocalCluster(world, each.count, _limits(each, options), name=each.name)
-                    for each in NodeKind.parse_all(options.kind)
+                    for each in _kinds(options)
                 ]
             )
         # only a malleable MPI job may ask for more nodes than the default

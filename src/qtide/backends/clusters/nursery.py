@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any, BinaryIO, NoReturn
 
-from qtide.backends.clusters.agent import limit, load, prepare, serve
+from qtide.backends.clusters.agent import limit, load, near_each_other, prepare, serve
 from qtide.backends.clusters.supervisor import PAUSE, Output, output_pipe
 from qtide.core.files import keep_bytecode
 from qtide.core.processes import Header, die_with_parent, frame, read, signal_below
@@ -268,6 +268,7 @@ def main() -> NoReturn:
     preparation = terms.get("preparation", {})
     prepare(**preparation)
     sys.path[:] = preparation.get("path") or sys.path  # modules to import may come with requests
+    near_each_other(frozenset(os.sched_getaffinity(0)))  # all agents inherit what that found
     while True:
         data, pipes, _, _ = socket.recv_fds(control, LONGEST, 3)
         if not data:

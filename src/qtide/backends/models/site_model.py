@@ -258,7 +258,7 @@ class SiteModel:
         if self.memory is not None:
             size_in_bytes(self.memory)
         if not self.partitions:
-            NodeKind.parse_all(self.kinds)
+            NodeKind.parse_all(self.kinds, self.kind)
 
     @property
     def kind(self) -> NodeKind:
@@ -278,7 +278,7 @@ class SiteModel:
             parts = [(name, self.part(name)) for name in self.kinds]
             return [(self._charged(replace(part.kind, name=name)), part) for name, part in parts]
         found: list[tuple[NodeKind, SiteModel]] = []
-        for kind in NodeKind.parse_all(self.kinds):
+        for kind in NodeKind.parse_all(self.kinds, self.kind):
             part = replace(self, nodes=kind.count, cores=kind.cores, gpus=kind.gpus, kinds=())
             part = replace(part, background=Background()) if found else part
             found.append((self._charged(kind), part))
