@@ -1,6 +1,7 @@
 """A comparison tells the truth: no strategy pays for, or knows of, what ran before it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,16 @@ def test_a_comparison_of_two_strategies_ends_with_a_verdict(tmp_path: Path) -> N
     one, two = verdicts(cases)
     assert one.startswith("1 job: elastic costs least") and two.startswith("2 jobs: ")
     assert verdicts(cases[:1]) == []
+
+
+def test_a_verdict_weighs_what_the_site_charges(tmp_path: Path) -> None:
+    """64 for a node's second changes nothing; it is one node-second."""
+    words = ["published", "--iterations", "1"]
+    spec = Spec("synthetic", words, cluster="simulated:3", options={"billing": "CPU=1"})
+    charged = verdicts(compare(tmp_path / "a", spec, ["static", "elastic"], [1], lambda *_: None))
+    plain = replace(spec, options={})
+    usual = verdicts(compare(tmp_path / "b", plain, ["static", "elastic"], [1], lambda *_: None))
+    assert charged == [
+        each.replace("node-seconds per job", "node-seconds, as the site charges them, per job")
+        for each in usual
+    ]

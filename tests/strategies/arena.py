@@ -72,6 +72,8 @@ class Case:
     drivers: Drivers = field(default_factory=Drivers)
     gpu_nodes: int = 0
     """How many nodes of a second kind there are."""
+    needs: str = ""
+    """What a task needs that says nothing; empty for a whole node."""
 
     @property
     def kinds(self) -> list[NodeKind]:
@@ -147,6 +149,7 @@ def cases(draw: st.DrawFn, drivers: st.SearchStrategy[Drivers] = alone) -> Case:
         load=draw(st.sampled_from([0.0, 0.0, 0.5, 0.9])),
         drivers=draw(drivers),
         gpu_nodes=gpu_nodes,
+        needs=draw(st.sampled_from(["", "", "cores=1", "cores=3,memory=3GB", "gpus=1"])),
     )
 
 
@@ -164,7 +167,9 @@ def create(root: Path, case: Case) -> list[RunFolder]:
     words = [json.dumps(case.plan)]
     program = "tests.strategies.random_program:planned"
     options = {"time_weight": case.favour}
-    specs = [Spec(program, words, each, options=options) for each in case.strategies]
+    specs = [
+        Spec(program, words, each, needs=case.needs, options=options) for each in case.strategies
+    ]
     return [RunFolder.create(root, f"job-{n}", spec) for n, spec in enumerate(specs)]
 
 

@@ -2,11 +2,11 @@
 
 A plan is a list of steps: ["c", [seconds…]] classical tasks, ["p", [[seconds, cores, gpus,
 gigabytes]…]] tasks that share nodes, or take whole ones with 0 cores, perhaps of a kind that is
-the fifth word, ["q", seconds] a payload, ["s", nodes, seconds] an SPMD task, ["f", seconds] a task
-that fails and is caught, ["l", [seconds…], limit] tasks that are ended if they take longer, ["o",
-seconds, seconds, patience] a payload or a task that gives the same, ["m", least, most, [seconds…],
-want] a malleable task of so many steps that wants `want` nodes from half-way on, ["t", [steps…]]
-steps together.
+the fifth word, ["q", seconds] a payload, ["s", nodes, seconds] an SPMD task, or with a second
+number of nodes one whose size is chosen, ["f", seconds] a task that fails and is caught,
+["l", [seconds…], limit] tasks that are ended if they take longer, ["o", seconds, seconds,
+patience] a payload or a task that gives the same, ["m", least, most, [seconds…], want] a malleable
+task of so many steps that wants `want` nodes from half-way on, ["t", [steps…]] steps together.
 Tasks are told the key that their phase has to have in the journal.
 """
 
@@ -49,8 +49,10 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
         case ["o", seconds, instead, patience]:
             payload, equal = Burst(seconds, salt), task(equivalent, key, instead, salt)
             return await quantum(payload, otherwise=equal, patience=patience)
-        case ["s", nodes, seconds]:
-            return await task(ranked, key, seconds, salt).on(nodes)
+        case ["s", *sizes, seconds]:
+            chosen = len(sizes) > 1
+            found = await task(alike if chosen else ranked, key, seconds, salt).on(*sizes)
+            return {*found} if chosen else found
         case ["f" | "l" | "m", *_]:
             return await _caught(step, key, salt)
         case ["t", steps]:
@@ -103,6 +105,12 @@ def ranked(key: str, seconds: float, salt: int, rank: int = 0, size: int = 1) ->
     return salt + rank * size
 
 
+def alike(key: str, seconds: float, salt: int, rank: int = 0, size: int = 1) -> int:
+    RAN.append(key)
+    pretend(seconds / size)
+    return salt
+
+
 def resized(key: str, rounds: list[float], want: int, salt: int, job: Any = None) -> int:
     RAN.append(key)
     for step in job.steps(len(rounds)):
@@ -152,8 +160,12 @@ def plans(nodes: int, *, kinds: bool = False) -> st.SearchStrategy[list[Any]]:
             st.integers(1, 3),
         )
     )
+    sized = st.tuples(st.integers(1, nodes), st.integers(0, 4), seconds).map(
+        lambda each: ["s", each[0], each[0] + each[1], each[2]]
+    )
     simple = [
         malleable.map(list),
+        sized,
         classical_step,
         parts_step,
         *([kinds_step] * 3 if kinds else []),

@@ -142,7 +142,7 @@ def verdicts(cases: Sequence[Case]) -> list[str]:
     return [_verdict(jobs, found, unit) for jobs, found in groups.items() if len(found) > 1]
 
 
-def _verdict(jobs: int, found: dict[str, tuple[float, float]], unit: str) -> str:
+def _verdict(jobs: int, found: dict[str, tuple[float, float]], unit: str = "node-seconds") -> str:
     """Name the best strategy; costs are linear in the time weight, so it changes at crossings."""
 
     def cost(name: str, weight: float) -> float:

@@ -200,8 +200,8 @@ class Part:
         if gpus != self._gpus:
             self._gpus = gpus
             for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-                there = os.environ.get(name, "").split(",")  # what the node's grant shows
-                shown = [there[gpu] if there[-1] and gpu < len(there) else gpu for gpu in gpus]
+                known = os.environ.get(name, "").split(",")  # what the node's grant shows
+                shown = [known[gpu] if known[-1] and gpu < len(known) else gpu for gpu in gpus]
                 os.environ[name] = ",".join(map(str, shown))
         self._limit_memory(memory)
 
