@@ -285,6 +285,20 @@ def test_auto_knows_kinds_and_parts(tmp_path: Path) -> None:
         assert advised.strategy in ("workflow", "elastic") and "/packed-" in advised.why
 
 
+@program
+async def wide() -> None:
+    """Eight tasks at once."""
+    await classical(*(task(pretend, 5.0) for _ in range(8)))
+
+
+def test_auto_knows_how_many_nodes_there_are(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text("nodes = 2\n")
+    for cluster in (f"simulated:{tmp_path / 'site.toml'}", "simulated:2"):
+        wide.run(cluster=cluster, strategy="elastic", runs=tmp_path / "runs")
+        advised = choose(Spec(reference(wide), cluster=cluster), tmp_path / "runs")
+        assert "/wide-" in advised.why
+
+
 def test_auto_weighs_what_the_site_charges(tmp_path: Path) -> None:
     """As it was charged then, or as the user says now."""
     kinds, billing = ["cpu:3,cores=8", "gpu:2,cores=8,gpus=4"], "CPU=1,GRES/gpu=10"

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from qtide.core.ledger import Interval
 from qtide.runs.run_options import RunOptions
+from qtide.twin.advice import AdviceOptions, Prices
 from qtide.twin.calibration import job_of
 from qtide.twin.simulation import HybridStep
 
@@ -27,8 +30,15 @@ def test_tasks_beside_a_payload_are_one_step() -> None:
 def test_auto_takes_its_prices_and_the_options_of_the_strategies(tmp_path: Path) -> None:
     given = {"strategy": "auto", "qpu_price": 2, "time_weight": 0.75, "runs": tmp_path}
     options = RunOptions("run", given).spec("synthetic").options
-    assert (options["qpu_price"], options["node_price"]) == (2.0, 1.0)
+    assert (options["qpu_price"], options["node_price"]) == (2.0, None)
     assert options["time_weight"] == 0.75
+
+
+def test_a_node_second_costs_what_the_user_says_of_time_or_of_nodes() -> None:
+    assert AdviceOptions().prices(0.5) == Prices(1.0, 1.0, 10.0)
+    assert AdviceOptions().prices(0.8).node == pytest.approx(0.25)
+    assert AdviceOptions(node_price=3.0).prices(0.8) == Prices(1.0, 3.0, 10.0)
+    assert AdviceOptions().prices(0.0).words() == "only node-seconds count"
 
 
 def test_tasks_of_an_older_ledger_belong_to_the_phase_in_whose_time_they_ran() -> None:

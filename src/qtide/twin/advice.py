@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from qtide.backends.client.client import Client, ServiceFailed
@@ -25,6 +25,7 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
+from qtide.strategies.elastic import ElasticOptions
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.calibration import calibrate, job_of, kept_agents, kind_name
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup, Teach, lessons, untaught
@@ -52,6 +53,8 @@ class Prices:
 
     def words(self) -> str:
         """Describe the prices for people."""
+        if not self.second:
+            return "only node-seconds count"
         return f"a node-second costs {self.node:g} s of the job, a second of the QPU {self.qpu:g} s"
 
 
@@ -60,11 +63,24 @@ class AdviceOptions:
     """The prices by which `auto` weighs a strategy's resources."""
 
     node_price: Annotated[
-        float, Option("What a node-second costs, in seconds of the job.", number_from(0))
-    ] = 1.0
+        float | None,
+        Option(
+            "What a node-second costs, in seconds of the job.  [default: as --time-weight or "
+            "--favour says, or 1]",
+            number_from(0),
+        ),
+    ] = None
     qpu_price: Annotated[
         float, Option("What a second of the QPU costs, in seconds of the job.", number_from(0))
     ] = 10.0
+
+    def prices(self, time_weight: float) -> Prices:
+        """The prices; where none of a node-second is given, as the user weighs time."""
+        if self.node_price is not None:
+            return Prices(node=self.node_price, qpu=self.qpu_price)
+        if not time_weight:
+            return Prices(0.0, 1.0, 0.0)
+        return Prices(node=1 / time_weight - 1, qpu=self.qpu_price)
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,8 @@ class Arrival:
     vqpus: int = 1
     taught: bool = False
     """Whether they begin with what an earlier run of their program has learnt."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the strategies, by name."""
 
 
 def advise(
@@ -286,7 +304,7 @@ def _played(
         metrics = measure(spans)
         found.append((metrics.total, metrics.charged, metrics.slots_held))
 
-    setup = StrategySetup(name, arrival.vqpus)
+    setup = StrategySetup(name, arrival.vqpus, arrival.options)
     Simulation(model, setup, ended, others=others, teach=teach).run(jobs)
     return found
 
@@ -339,27 +357,28 @@ def choose(spec: Spec, runs: Path) -> Advised:
     spans = [span for span in earlier.intervals() if not span.open_ended]
     job = job_of(spans, 1)
     calibrated = calibrate([spans], keeps_agents=kept_agents(earlier.spec))
-    job = replace(job, nodes=spec.nodes or _widest(job, calibrated.site(1)))
+    job = replace(job, nodes=spec.nodes or _widest(job, calibrated.site(1), spec))
     now = present(spec, job)
-    options = chosen(AdviceOptions, spec.options)
-    prices = Prices(node=options.node_price, qpu=options.qpu_price)
+    weight = chosen(ElasticOptions, spec.options).weight
+    prices = chosen(AdviceOptions, spec.options).prices(weight)
     site = _site(spec, spans, calibrated.site(job.nodes), now)
     if billing := spec.options.get("billing"):
         site = charging(site, BillingWeights.parse(billing))
-    arrival = Arrival(taught=not is_virtual(spec))
+    arrival = Arrival(taught=not is_virtual(spec), options=spec.options)
     advice = advise(_on_kinds_of(site, job), site, now.nodes or {}, prices, arrival=arrival)
     words = (f"judged by the run {earlier.path}", *now.words, advice.why, prices.words())
     return Advised(advice.strategy, "; ".join(words))
 
 
-def _widest(job: HybridJob, site: SiteModel) -> int:
-    """Return the most nodes of one kind that a step's tasks fill."""
+def _widest(job: HybridJob, site: SiteModel, spec: Spec) -> int:
+    """Return the most nodes of one kind that a step's tasks fill, and that the cluster has."""
     kinds = {kind.name: kind for kind, _ in site.kind_parts()}
     found = [1]
     for step in job.steps:
         kind = kinds.get(step.needs.kind or "", site.kind)
         found.append(nodes_filled([kind.share(step.needs)] * len(step.tasks), len(step.tasks)))
-    return max(found)
+    cluster, _ = cluster_kind(spec.cluster)
+    return min(max(found), cluster.size(spec.setting()) or max(found))
 
 
 def _on_kinds_of(site: SiteModel, job: HybridJob) -> HybridJob:

@@ -106,6 +106,10 @@ class ClusterKind(ABC):
         """The site's model if a file describes the cluster, otherwise None."""
         return None
 
+    def size(self, setting: Setting) -> int | None:
+        """How many nodes of one kind a job may hold; None if the cluster cannot say."""
+        return None
+
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
         """How long a request for `nodes` nodes would wait now; None if the cluster cannot say."""
         return None

@@ -200,12 +200,15 @@ class Local(ClusterKind):
         """Reject impossible sizes and limits."""
         options = setting.options(LocalOptions)
         BillingWeights.parse(options.billing)
-        kinds = _kinds(options)
-        if kinds and setting.argument:
+        if options.kind and setting.argument:
             raise UsageError("--kind says how many nodes there are: use --cluster local")
-        most = max((each.count for each in kinds), default=0)
-        setting.check_nodes(most or numbered("local", setting.argument))
+        setting.check_nodes(self.size(setting))
         check_size(cores=1 if options.cores is None else options.cores, gpus=options.gpus)
+
+    def size(self, setting: Setting) -> int:
+        """As many as the argument or the largest kind says."""
+        most = max((each.count for each in _kinds(setting.options(LocalOptions))), default=0)
+        return most or numbered("local", setting.argument)
 
     def keeps_agents(self, setting: Setting) -> bool:
         """An agent outlives a grant unless `cold` is set."""

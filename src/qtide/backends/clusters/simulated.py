@@ -74,8 +74,11 @@ class Simulated(ClusterKind):
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes."""
         BillingWeights.parse(setting.options(SimulatedOptions).billing)
-        model = site_model(setting)
-        setting.check_nodes(max(kind.count for kind, _ in model.kind_parts()))
+        setting.check_nodes(self.size(setting))
+
+    def size(self, setting: Setting) -> int:
+        """As many as the argument, the site file or the largest kind says."""
+        return max(kind.count for kind, _ in site_model(setting).kind_parts())
 
     def world(self, time_scale: float) -> World:
         """Return a virtual world; the time scale does not apply."""

@@ -26,7 +26,7 @@ from qtide.backends.clusters.slurm.commands import (
 )
 from qtide.backends.clusters.slurm.companion import ADMISSION, CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, reap
-from qtide.backends.clusters.slurm.queue import entries
+from qtide.backends.clusters.slurm.queue import entries, partition_kind
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
@@ -128,6 +128,19 @@ class SlurmKind(ClusterKind):
                 [await SlurmCluster.connect(world, each, name=name) for name, each in kinds.items()]
             )
         return await SlurmCluster.connect(world, companion_options(setting))
+
+    def size(self, setting: Setting) -> int | None:
+        """The usable nodes of the partition, or of the kind with the most; None if unknown."""
+        usual = companion_options(setting)
+        kinds = _kinds(setting.options(SlurmOptions).kind, usual).values() or [usual]
+        slurm = Slurm()
+        try:
+            found = [RealWorld().run(partition_kind(slurm, each.partition)) for each in kinds]
+        except QtideError:
+            return None
+        if usual.part is not None:
+            found = [each.divided(usual.part) for each in found if each.share(usual.part) <= 1]
+        return max((each.count for each in found), default=0) or None
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
         """Slurm's own estimate of the wait; raise QtideError if Slurm is not available."""
