@@ -275,8 +275,8 @@ def main() -> NoReturn:
             os._exit(0)
         request = json.loads(data)
         if "reap" in request:
-            code = 0
-            with suppress(ChildProcessError):  # of a nursery before this one
+            code = -signal.SIGKILL  # if it died with the nursery that had forked it
+            with suppress(ChildProcessError):
                 code = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
             control.send(str(code).encode())
             continue
