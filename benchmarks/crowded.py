@@ -161,7 +161,21 @@ async def two_after(cell: Cell) -> None:
         await wide(3, cell.classical / 4)
 
 
-SHAPES = {each.__name__: each for each in (pair, widths, merges, narrow, two_after)}
+def solve(seconds: float, rank: int, size: int) -> None:
+    """One rank of a task on several nodes."""
+    pretend(seconds)
+
+
+async def ranks(cell: Cell) -> None:
+    """A task on two nodes beside one on a node of its own, a merge, a payload."""
+    for _ in range(2 * ROUNDS):
+        wide = task(solve, cell.classical / 2).on(2)
+        await classical(wide, task(pretend, cell.classical / 4))
+        await task(merge)
+        await quantum(Burst(cell.quantum))
+
+
+SHAPES = {each.__name__: each for each in (pair, widths, merges, narrow, two_after, ranks)}
 
 
 async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, seed: int) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from qtide import pretend, program, task
+from qtide import classical, pretend, program, quantum, task
+from qtide.backends.payloads.payload import Burst
 from qtide.core.forecasts import Durations
+from qtide.interfaces.python.runnable import Runnable
+from qtide.runs.folder import RunFolder
 
 
 def solve(serial: float, parallel: float, rank: int = 0, size: int = 1) -> tuple[int, int]:
@@ -28,6 +31,37 @@ def test_elastic_takes_as_many_nodes_as_pay_for_themselves(
 ) -> None:
     made = rounds.using(cluster="simulated:8", runs=tmp_path, time_weight=weight).run(serial)
     assert made.value[-1] == last
+
+
+@program
+async def beside() -> None:
+    """A task on three nodes beside two on one each, twice."""
+    for _ in range(2):
+        await classical(task(solve, 10.0, 0.0).on(3), *[task(pretend, 10.0)] * 2)
+        await quantum(Burst(30.0))
+
+
+@program
+async def before() -> None:
+    """Three tasks on one node each, then one on two nodes beside another one; twice."""
+    for _ in range(2):
+        await classical(*[task(pretend, 10.0)] * 3)
+        await classical(task(solve, 10.0, 0.0).on(2), task(pretend, 10.0))
+        await quantum(Burst(30.0))
+
+
+@pytest.mark.parametrize(("made", "requested", "total"), [(beside, 10, 94.0), (before, 9, 128.0)])
+def test_elastic_requests_the_nodes_of_a_wide_task_once(
+    made: Runnable[[], None], requested: int, total: float, tmp_path: Path
+) -> None:
+    """All at once, and not those that are there already; others run meanwhile on their own."""
+    (tmp_path / "site.toml").write_text("nodes = 6\n[delays]\ngrant = 2\nstart = 5\n")
+    site, runs = f"simulated:{tmp_path / 'site.toml'}", tmp_path / "runs"
+    run = made.run(cluster=site, runs=runs)
+    spans = RunFolder(runs / run.name).intervals()
+    held = [each.start for each in spans if each.what == "held" and each.lane[:5] == "node/"]
+    assert sum(each < total - 30.0 for each in held) == requested, "before the last payload"
+    assert run.metrics.total == pytest.approx(total)
 
 
 def test_what_a_function_took_is_known_to_the_next_run() -> None:

@@ -306,6 +306,13 @@ class PhaseShape(NamedTuple):
     """For each one-node task, the part of the node that it takes; empty if all take whole nodes."""
     kinds: tuple[str, ...] = ()
     """For each one-node task, the kind of its node; empty if all have the usual kind."""
+    together: tuple[str, ...] = ()
+    """For each node of the tasks that run on several, its kind."""
+
+    @property
+    def width(self) -> int:
+        """Number of nodes on which it runs at once, if no tasks share one."""
+        return len(self.singles) + len(self.together)
 
 
 class Need(NamedTuple):
@@ -339,7 +346,7 @@ class Phases:
         for number in range(len(before)):
             self._followed[before[number:]] = shape
         self._last[branch] = (*before, shape.name)[-CONTEXT:]
-        if not shape.quantum and len(shape.singles) >= len(self._widest.singles):
+        if not shape.quantum and shape.width >= self._widest.width:
             self._widest = shape
         began = self._now()
         self._tasks.first_begin(shape.label)
@@ -348,7 +355,7 @@ class Phases:
         self._seconds[shape.name] = self._now() - (began if begun is None else begun)
 
     def widest(self) -> PhaseShape:
-        """The classical phase with the most one-node tasks so far; an empty one if none ran."""
+        """The classical phase that ran on the most nodes so far; an empty one if none ran."""
         return self._widest
 
     def needs(self, key: str) -> list[Need]:

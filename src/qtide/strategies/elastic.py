@@ -112,8 +112,10 @@ class Elastic(Strategy):
             now, remaining = self.site.world.now, self.forecast.tasks.remaining
             self._look_ahead(phase, key, lambda: now() + remaining())
             shape = self.shape(phase)
-            for kind in self.by_kind(phase):
-                self.pools[kind].work_on(self._bundles(shape, kind, self.forecast.tasks.known))
+            for kind, numbers in self.by_kind(phase).items():
+                bundles = self._bundles(shape, kind, self.forecast.tasks.known)
+                wide = [phase.tasks[n].nodes for n in numbers if phase.tasks[n].nodes > 1]
+                self.pools[kind].work_on(bundles, wide)
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
@@ -167,12 +169,15 @@ class Elastic(Strategy):
             found = [
                 each
                 for each in needs
-                if len(self.pools) == 1 or self._bundles(each.shape, kind, lambda _: None)
+                if len(self.pools) == 1
+                or kind in each.shape.together
+                or self._bundles(each.shape, kind, lambda _: None)
             ]
             pool.expect(PhasesAhead(now, end, found, partial(self._estimates, kind)))
 
-    def _estimates(self, kind: str, shape: PhaseShape) -> list[float | None]:
-        return self._bundles(shape, kind, self.forecast.tasks.estimate)
+    def _estimates(self, kind: str, shape: PhaseShape) -> tuple[list[float | None], int]:
+        estimates = self._bundles(shape, kind, self.forecast.tasks.estimate)
+        return estimates, shape.together.count(kind)
 
     def _supposed(self, phase: Phase) -> Need:
         """Assume the widest known phase comes next, after a payload if this phase is classical."""
@@ -189,8 +194,8 @@ class PhasesAhead:
     end: Callable[[], float]
     """Expected end of the current phase."""
     needs: Sequence[Need]
-    tasks: Callable[[PhaseShape], list[float | None]]
-    """Expected durations of a phase's tasks."""
+    tasks: Callable[[PhaseShape], tuple[list[float | None], int]]
+    """Expected durations of a phase's one-node tasks, and the number of nodes of all others."""
 
     def gap(self) -> float:
         """Seconds until the first of them; infinite if there is none."""
@@ -199,7 +204,7 @@ class PhasesAhead:
     def stages(self) -> list[Stage]:
         """All of them, in order."""
         gap = self.end() - self.now()
-        return [Stage(gap + after, lasts, self.tasks(shape)) for after, lasts, shape in self.needs]
+        return [Stage(gap + after, lasts, *self.tasks(shape)) for after, lasts, shape in self.needs]
 
 
 def _end(lease: Lease, otherwise: float) -> float:

@@ -127,12 +127,17 @@ class ElasticPool(NodePool):
         self._quiet = True
         self._decisions.forget()
 
-    def work_on(self, tasks: Sequence[float | None]) -> None:
-        """Request as many nodes as pay for these tasks, on top of those for running tasks."""
-        others = max(0, self.load - len(tasks))
+    def work_on(self, tasks: Sequence[float | None], wide: Sequence[int] = ()) -> None:
+        """Request as many nodes as pay for these tasks, on top of those for running tasks.
+
+        `wide` has the numbers of nodes of the phase's other tasks. Those that need more than is
+        held request them by themselves, all at once.
+        """
+        apart = sum(each for each in wide if each > self.size)
+        others = max(0, self.load - apart - len(tasks))
         held = max(0, self.size - others)
         wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
-        self.ensure(wanted + others)
+        self.ensure(min(wanted + others, min(self.most, self.cluster.size) - apart))
 
     def trim(self, nodes: int, seconds: float) -> None:
         """Release idle nodes that were granted together if a phase leaves too many of them idle."""

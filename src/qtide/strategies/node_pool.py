@@ -130,8 +130,7 @@ class NodePool:
         self._home |= dict.fromkeys(allocation.nodes, allocation)
         for node in allocation.nodes:
             node.lost.add_done_callback(self._forgetting(node))
-            if node in self._home:
-                self._offer(node)
+        self._offer(*(node for node in allocation.nodes if node in self._home))
 
     async def leave(self, allocations: Sequence[Allocation]) -> None:
         """Release allocations and wait until they are released."""
@@ -389,8 +388,7 @@ class NodePool:
         if self._closed or not self._queue:
             return
         first = self._queue.leading
-        assert first is not None
-        if first.nodes <= self.size or (first.nodes == 1 and self.coming):
+        if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return
         for each in [first] if first.nodes > 1 else self._queue.singles(self.most):
             if each.regroup is None or each.regroup.done():
@@ -402,11 +400,14 @@ class NodePool:
         If jobs collected nodes one by one, two could each hold what the other waits for.
         """
         while waiting in self._queue and waiting.nodes > self.size:
+            waiting.requested = self.size + self.coming + waiting.nodes <= self.most
+            self._queue.match()
             for node in list(self.idle):
                 self.release_if_idle(node)
-            if self.size + self.coming + waiting.nodes > self.most:
+            if not waiting.requested:
                 await self.world.sleep(1.0)  # until pending nodes arrive or tasks end
                 continue
+            self.see_to_waiting()
             self._regrouping += 1
             try:
                 allocation = await self.fetch(waiting.nodes)
@@ -415,17 +416,20 @@ class NodePool:
                 return
             finally:
                 self._regrouping -= 1
+                waiting.requested = False
             self.join(allocation)
 
-    def _offer(self, node: Node) -> None:
-        if not self._queue.offer(node):
+    def _offer(self, *nodes: Node) -> None:
+        whole = [node for node in nodes if self._queue.offer(node)]
+        if not whole:
             return
         self.see_to_waiting()
         self.malleable.share_out()
-        if node in self.idle and (self._regrouping or self._gives_way):
-            self.release_if_idle(node)
-        elif node in self.idle and not self._queue and not self._unqueued:
-            self.on_idle(node)
+        for node in whole:
+            if node in self.idle and (self._regrouping or self._gives_way):
+                self.release_if_idle(node)
+            elif node in self.idle and not self._queue and not self._unqueued:
+                self.on_idle(node)
 
     def _release(self, allocation: Allocation) -> Future[Any]:
         for node in allocation.nodes:

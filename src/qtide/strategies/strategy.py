@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -245,8 +246,10 @@ class Strategy(ABC):
         if isinstance(phase, Quantum):
             return PhaseShape(asked(phase), quantum=True)
         singles = tuple([n for n, task in enumerate(phase.tasks) if task.nodes == 1])
+        wide = [task for task in phase.tasks if task.nodes > 1]
+        together = tuple(chain.from_iterable([self.kind_of(each)] * each.nodes for each in wide))
         if self._needs.whole and not any(task.resources for task in phase.tasks):
-            return PhaseShape(asked(phase), phase.label, singles)
+            return PhaseShape(asked(phase), phase.label, singles, together=together)
         kinds = tuple(self.kind_of(phase.tasks[n]) for n in singles)
         pairs = zip(kinds, singles, strict=True)
         shares = tuple(self.pools[kind].share(phase.tasks[n]) for kind, n in pairs)
@@ -254,7 +257,7 @@ class Strategy(ABC):
             shares = ()
         if all(each == self.pool.kind.name for each in kinds):
             kinds = ()
-        return PhaseShape(asked(phase), phase.label, singles, False, shares, kinds)
+        return PhaseShape(asked(phase), phase.label, singles, False, shares, kinds, together)
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:

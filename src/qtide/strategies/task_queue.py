@@ -45,6 +45,8 @@ class Waiting:
     """Whether it may run in a batch, with other tasks in one process, one after the other."""
     batch: list[Waiting] = field(default_factory=list)
     """Other tasks that run with it, in the same part of the node."""
+    requested: bool = False
+    """Whether nodes for it alone are on their way, so that others need not wait behind it."""
     result: Any = None
     """What it returned in another task's batch."""
     arrived: int = 0
@@ -177,8 +179,9 @@ class TaskQueue:
 
     @property
     def first(self) -> Waiting | None:
-        """The task for whole nodes that is next in line."""
-        return next(iter(self._whole)) if self._whole else None
+        """The task for whole nodes that is next in line; last, one that has requested its own."""
+        first = next((each for each in self._whole if not each.requested), None)
+        return first or next((each for each in self._whole if each.nodes <= len(self.idle)), None)
 
     @property
     def leading(self) -> Waiting | None:
@@ -324,7 +327,8 @@ class TaskQueue:
 
     def singles(self, most: int) -> list[Waiting]:
         """Leading tasks that are to ask for a node each, at most `most`."""
-        whole = list(islice(takewhile(lambda each: each.nodes == 1, self._whole), most))
+        unrequested = (each for each in self._whole if not each.requested)
+        whole = list(islice(takewhile(lambda each: each.nodes == 1, unrequested), most))
         shares = Counter[float]()
         for group in self._by_size:
             shares[-group.key[0]] += len(group.tasks)

@@ -38,6 +38,14 @@ class Stage(NamedTuple):
     gap: float
     lasts: float
     tasks: Sequence[float | None]
+    """Those on one node each."""
+    together: int = 0
+    """Number of nodes of its other tasks, which cannot do with fewer."""
+
+    @property
+    def nodes(self) -> int:
+        """The most nodes that it can use."""
+        return len(self.tasks) + self.together
 
 
 class Advance(NamedTuple):
@@ -70,7 +78,7 @@ class Trade:
         if not stages:
             return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
         rate = self._node + self._time * price
-        merits = [self._merit(number, each.tasks) for each in stages]
+        merits = [self._merit(number - each.together, each.tasks) for each in stages]
         held = self.held_costs(number, stages, rate, merits)
         first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
         missing, again = 0.0, inf
@@ -95,7 +103,7 @@ class Trade:
             for m in range(n + 1, len(stages)):  # released, requested again at the m-th phase
                 best = min(best, lost + self._return(stages[m].gap - end) + costs[m])
                 lost += merits[m]
-            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
+            unused = 0.0 if number <= stages[n].nodes else stages[n].lasts
             costs[n] = rate * unused + min(best, lost)
         return costs
 
@@ -190,10 +198,13 @@ class Trade:
         return (self._time * late + self._node * early) / max(1, len(leads))
 
     def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
-        """Cost to the phase if the other nodes did the work of the `number`-th node."""
+        """Cost to the phase if the other nodes did the work of the `number`-th node.
+
+        Nodes of tasks that run on several come before the first.
+        """
         if number > len(tasks):
             return 0.0
-        if number == 1 or None in tasks:
+        if number <= 1 or None in tasks:
             return inf
         known = [each or 0.0 for each in tasks]
         work, longest = sum(known), max(known)
