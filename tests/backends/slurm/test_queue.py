@@ -104,6 +104,7 @@ def test_an_answer_that_was_cut_short_is_none(cut: int) -> None:
     [
         (QueueEntry(1, "RUNNING", 3, 100.0, 500.0), 30.0),
         (QueueEntry(1, "COMPLETED", 3, 100.0, 105.0), 15.0),
+        (QueueEntry(1, "COMPLETING", 3, 100.0, 105.0), 15.0),
         (QueueEntry(1, "PENDING", 3, 100.0, 105.0), 0.0),
         (QueueEntry(1, "CANCELLED", 0, None, 105.0), 0.0),
     ],

@@ -49,10 +49,15 @@ class QueueEntry:
         return self.state in HOLDING
 
     def node_seconds(self, now: float) -> float:
-        """Node-seconds used until `now`."""
+        """Node-seconds used until `now`.
+
+        Slurm charges no time in which a job completes, though a node that it cannot reach may keep
+        a job doing so.
+        """
         if self.start is None or self.state == "PENDING":
             return 0.0
-        end = now if self.holds or self.end is None else self.end
+        charged = self.holds and self.state != "COMPLETING"
+        end = now if charged or self.end is None else self.end
         return max(0.0, end - self.start) * self.nodes
 
 
