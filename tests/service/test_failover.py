@@ -252,6 +252,30 @@ def test_a_commit_that_a_killed_database_lost_is_not_taken_for_another_ones(
         store.close()
 
 
+def test_a_service_can_be_stopped_while_nobody_knows_whether_its_last_commit_was_made(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qtide.service.postgresql.UNCERTAIN", 1e9)
+    empty(server.url)
+    store, away = PostgresStore(server.url), threading.Event()
+
+    def cut_off(database: Database) -> None:
+        database.execute("INSERT INTO operators VALUES ('ada')")
+        server.kill()
+        away.set()
+
+    try:
+        assert store.take_lead("one", "")
+        store.post(cut_off)
+        assert away.wait(60.0)
+        closing = threading.Thread(target=store.close, daemon=True)
+        closing.start()
+        closing.join(60.0)
+        assert not closing.is_alive()
+    finally:
+        server.start()
+
+
 def test_a_leader_writes_again_after_its_database_could_only_be_read(
     server: PostgresServer,
 ) -> None:

@@ -335,8 +335,8 @@ class PostgresStore(ThreadedStore):
 
     def close(self) -> None:
         """Finish the writes requested so far, give up the lead, and close."""
-        super().close()
         self._closing.set()
+        super().close()
         with suppress(StoreFailed, psycopg.Error):
             self._writing = self._writing or PostgresDatabase(self._url)
             self._writing.execute(GIVE_UP, (self._term,))
@@ -386,7 +386,9 @@ class PostgresStore(ThreadedStore):
     def _was_made(self, until: float) -> bool:
         """Ask the server, as soon as it is back, whether the renewal until then was committed."""
         end = time.monotonic() + UNCERTAIN
-        while time.monotonic() < end and not self._closing.wait(POLL):
+        while time.monotonic() < end:
+            if self._closing.wait(POLL):  # nobody waits for an answer any more
+                raise StoreFailed("the service stops while the database is away")
             with suppress(StoreFailed, psycopg.Error):
                 self._writing = PostgresDatabase(self._url)
                 found = self._writing.execute(OUTCOME).fetchone()
