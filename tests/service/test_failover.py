@@ -157,7 +157,7 @@ def check(pair: Pair, load: Load) -> None:
 
 def test_a_standby_takes_over_however_often_a_leader_is_killed(pair: Pair) -> None:
     load, chance = Load(pair.client), random.Random(1)
-    for _ in range(3):
+    for _ in range(2):
         load.more(chance.randint(1, 10))
         leader = pair.leader()
         leader.kill()
