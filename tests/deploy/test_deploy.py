@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import runpy
 import shutil
@@ -16,6 +17,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from qtide.core.sandbox import ALLOWED
 from qtide.service.monitoring import ServiceMetrics
 from tests.backends.slurm.fixtures import install
 
@@ -94,6 +96,24 @@ def test_scripts_are_valid_shell(name: str) -> None:
         ["/bin/sh", "-n", DEPLOY / name], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_unit_lets_readers_of_payloads_confine_themselves() -> None:
+    """A call that the unit refuses would leave them unconfined, without a word."""
+    if shutil.which("systemd-analyze") is None:
+        install("the units are checked by systemd-analyze, which is missing", ["systemd"])
+    unit = (DEPLOY.parent / "docs/examples/qtide.service").read_text()
+    waiting = " ".join(re.findall(r"^SystemCallFilter=(.*)$", unit, re.MULTILINE)).split()
+    allowed: set[str] = set()
+    while waiting:
+        allowed.add(name := waiting.pop())
+        if name.startswith("@"):
+            words = ["systemd-analyze", "syscall-filter", name]
+            said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            lines = (each.strip() for each in said.splitlines()[1:])
+            waiting += [each for each in lines if each and not each.startswith("#")]
+    landlock = {f"landlock_{name}" for name in ("create_ruleset", "add_rule", "restrict_self")}
+    assert {"prctl", *landlock, *ALLOWED[platform.machine()]} - allowed == set()
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
