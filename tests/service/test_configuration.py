@@ -16,6 +16,7 @@ from qtide.core.errors import UsageError
 from qtide.service.configuration import Configuration, demonstration
 from qtide.service.configuration_check import examined, read_configuration
 from qtide.service.local_service import QTIDE, LocalService
+from tests.interfaces.cli.inside import called
 from tests.service.serving import BURSTS, wait_until
 
 WRONG = {
@@ -156,3 +157,16 @@ def test_every_fault_is_named_also_those_behind_others(tmp_path: Path) -> None:
     said = "\n".join(mistakes)
     for part in ("retention", "quotas.user.tasks", "luck", "needs TLS", "did you mean slots?"):
         assert part in said, mistakes
+
+
+def test_a_check_warns_of_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(f'store = "postgresql://127.0.0.1:1/none"\n{BURSTS}')
+    done = called("serve", "--check", file)
+    assert (done.exit_code, "warning: the database cannot be reached" in done.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "https://here,there"])
+def test_a_url_without_its_beginning_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="URL begins with http"):
+        Client(url)

@@ -23,6 +23,7 @@ from qtide.backends.devices.device import Process, WorkerLost, make
 from qtide.core.errors import QtideError, UsageError
 from qtide.service.configuration import Configuration, DeviceSetup, sentence
 from qtide.service.identities import people_of
+from qtide.service.store import StoreFailed
 
 MOST_ROUNDS = 10
 """Maximum number of checks, each without the entries that were wrong before."""
@@ -197,6 +198,19 @@ def _slurm(configuration: Configuration) -> Iterator[str]:
             )
     except QtideError as error:
         yield f"slurm: {error}"
+
+
+def unreachable(configuration: Configuration) -> str | None:
+    """Warn of a database that does not let this user in, here and now."""
+    if configuration.store is None:
+        return None
+    from qtide.service.postgresql import PostgresDatabase  # its driver is an extra
+
+    try:
+        PostgresDatabase(configuration.store).close()
+    except StoreFailed as error:
+        return str(error)
+    return None
 
 
 async def without_effect(configuration: Configuration) -> str | None:

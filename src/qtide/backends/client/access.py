@@ -31,6 +31,7 @@ REFUSED = "QTIDE_REFUSED"
 """Environment variable in which a job's prolog says why the job got no token."""
 UNIX = "unix://"
 """The prefix of a Unix socket's URL; the path follows."""
+SCHEMES = ("http://", "https://", UNIX)
 FILE = "access.json"
 """The file in which a service tells clients on its host how to reach it."""
 SITE = Path("/run/qtide")
@@ -71,6 +72,9 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     known = os.environ.get(URL, "").rstrip("/")
     given = (url or known).rstrip("/")
     url, *standbys = (each.strip().rstrip("/") for each in given.split(","))
+    for each in filter(None, (url, *standbys)):
+        if not each.lower().startswith(SCHEMES):
+            raise UsageError(f"a service's URL begins with {', '.join(SCHEMES)}; not so {each!r}")
     if given in ("", known):  # the environment's token is for the service named there
         token = token or os.environ.get(TOKEN)
         refused = os.environ.get(REFUSED)

@@ -16,7 +16,7 @@ from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError
 from qtide.core.resources import EXAMPLE
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, say
+from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.interfaces.cli.console import status as status_line
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 
@@ -214,7 +214,9 @@ def prolog(
     """
     program = deploy(folder.absolute())
     places = {"ca": ca, "munge_socket": munge_socket, "socket": socket}
-    words = {key: str(each or "") for key, each in places.items()}
+    words = {key: str(each.absolute() if each else "") for key, each in places.items()}
+    if ca is not None and not ca.is_file():
+        warn(f"there is no file {ca} here; every node needs it")
     words["auth"] = "" if auth is ProofKind.MUNGE else auth
     announce(program.parent, service, **words)
     line = f"TaskProlog={program}"

@@ -81,7 +81,12 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Report all mistakes, one per line, without serving anything."""
-    from qtide.service.configuration_check import examined, troubles, without_effect
+    from qtide.service.configuration_check import (
+        examined,
+        troubles,
+        unreachable,
+        without_effect,
+    )
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")
@@ -90,8 +95,9 @@ def _check(file: Path | None) -> None:
         mistakes = troubles(found)
     for mistake in mistakes:
         warn(f"{file}: {mistake}")
-    if found is not None and (warning := asyncio.run(without_effect(found))):
-        warn(f"{file}: warning: {warning}")
+    if found is not None:
+        for warning in filter(None, (unreachable(found), asyncio.run(without_effect(found)))):
+            warn(f"{file}: warning: {warning}")
     if mistakes:
         raise typer.Exit(UsageError.exit_code)
     say(f"{file} is valid, and every device starts")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,11 @@ def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
     assert told.exit_code == 0 and f"TaskProlog={place}/prolog.sh\n" in told.output
     found = PrologSettings.read(place / "service.conf")
     assert (found.url, found.ca) == ("https://qpu.example", "/etc/ca.pem")
+    assert "there is no file /etc/ca.pem here" in told.stderr
+    asked = [place / "prolog.sh", "4711;"]
+    wrong = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr == "qtide: '4711;' is no job's number, such as 4711\n"
 
 
 def test_a_box_that_is_up_can_be_told_of_a_service(site: Site) -> None:

@@ -395,6 +395,8 @@ def main() -> int:
     by_hand = sys.argv[1:]
     job = by_hand[0] if by_hand else os.environ.get("SLURM_JOB_ID", "")
     file = Path(os.environ.get("QTIDE_SERVICE_CONF") or Path(__file__).with_name(SETTINGS))
+    if by_hand and not job.isdecimal():
+        return _complain(f"{job!r} is no job's number, such as 4711", by_hand=True)
     try:
         with _limit(LIMIT):
             found = admitted(PrologSettings.read(file), int(job))
