@@ -158,6 +158,14 @@ def test_a_fit_that_says_nothing_is_named_with_what_would_mend_it() -> None:
     assert Fitted(0.41, 5.2, 9).doubt == "0.41 ± 5.2 s says nothing"
 
 
+def test_a_request_that_waits_gets_a_node_that_its_job_gave_back() -> None:
+    """One node is free, the others are not soon: nobody waits with one that it could have."""
+    rounds = (HybridStep((77.3, 4.6, 0.2)), HybridStep(quantum=120.0), HybridStep((52.0,)))
+    site = replace(SITE, waits={1: 0.0, 3: 28_900.0})
+    (spans,) = played(site, StrategySetup("elastic"), [HybridJob(rounds * 4, nodes=3)])
+    assert measure(spans).total < 1.1 * 4 * (77.3 + 4.6 + 0.2 + 120 + 52)
+
+
 @pytest.mark.parametrize(("later", "keeps"), [(0.01, True), (0.9, False)])
 def test_nodes_that_start_faster_when_granted_again_are_seen(later: float, keeps: bool) -> None:
     def span(what: What, lane: str, start: float, end: float, label: str = "") -> Interval:

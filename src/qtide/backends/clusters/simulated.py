@@ -34,7 +34,16 @@ from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
 from qtide.core.resources import PLAIN, BillingWeights, NodeKind, check_size
 from qtide.core.world.virtual import VirtualWorld
-from qtide.core.world.world import World
+from qtide.core.world.world import Future, World
+
+ROUNDING = 1e-9
+"""Seconds that do not count."""
+
+
+def _wake(waiting: Future[None]) -> None:
+    """Let a request that waits look again; two reasons may come at the same moment."""
+    if not waiting.done():
+        waiting.set_result(None)
 
 __all__ = [
     "Delays",
@@ -180,6 +189,8 @@ class SimulatedCluster(FifoCluster):
         self._delays = delays
         self._queue_wait = queue_wait
         """Seconds that a request waits in the queue, given the number of nodes held afterwards."""
+        self._behind_others: dict[Future[None], None] = {}
+        """What requests behind other users' wait for: their time, or that fewer nodes are held."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self._agents: set[str] = set()
         """Nodes with an agent that outlives a grant, with `keeps_agents`."""
@@ -246,6 +257,8 @@ class SimulatedCluster(FifoCluster):
             await self.world.sleep(self._delays.release)
         for each in held.items():
             await self.retire_one(*each)
+        for request in list(self._behind_others):
+            _wake(request)
 
     def take_back(self, name: str) -> None:
         """Add a node to the free nodes after its turnaround, in which nobody holds it."""
@@ -280,8 +293,7 @@ class SimulatedCluster(FifoCluster):
         held = len(self.granted)
         wait, patience = self._queue_wait(held + request.nodes), request.patience
         if request.least is None or wait <= patience:
-            if wait:
-                await self.world.sleep(wait)
+            await self._wait_behind_others(request.nodes)
             return await super().queue_up(request)
         await self.world.sleep(patience)
         numbers = range(max(1, request.least), request.nodes)
@@ -292,6 +304,26 @@ class SimulatedCluster(FifoCluster):
             await self.world.sleep(self._queue_wait(held + request.least) - patience)
         nodes = max(granted, default=request.least)
         return await super().queue_up(replace(request, nodes=nodes))
+
+    async def _wait_behind_others(self, nodes: int) -> None:
+        """Wait as long as a request does after which so many more nodes are held than now.
+
+        If nodes are given back meanwhile, it is one for fewer nodes, and may be granted at once.
+        """
+        began = self.world.now()
+        while True:
+            waited = self.world.now() - began
+            left = self._queue_wait(len(self.granted) + nodes) - waited
+            if left <= ROUNDING:
+                return
+            changed: Future[None] = self.world.future()
+            self._behind_others[changed] = None
+            alarm = self.world.alarm(left, partial(_wake, changed))
+            try:
+                await changed
+            finally:
+                alarm.cancel()
+                self._behind_others.pop(changed, None)
 
     def _cold(self, node: Node, job: JobContext) -> float:
         """Extra seconds for a job's first start on a node, or for that of its agent."""
