@@ -122,6 +122,10 @@ def test_what_the_device_refuses_is_said(client: Client) -> None:
         backend.run(transpile(bell(), backend), shotz=3)
     with pytest.raises(UsageError, match="'annealer' takes no Qiskit circuits"):
         Backend(client, "annealer")
+    bare = transpile(bell(), backend)
+    for submitted in (backend.run, lambda one, key: client.submit(one, "star", key=key)):
+        with pytest.raises(ServiceFailed, match="a key is 1 to 200 printable ASCII characters"):
+            submitted(bare, key="two words")
 
 
 def test_who_used_up_their_time_of_the_service_waits_for_more(

@@ -120,6 +120,8 @@ def _mistake(error: RequestValidationError) -> str:
     if place[0] == "path" and first["type"] == "string_pattern_mismatch":
         what = place[-1]
         return f"there is no {'task with that id' if what == 'id' else f'such {what}'} here"
+    if where.lower().endswith("key") and first["type"] == "string_pattern_mismatch":
+        return "a key is 1 to 200 printable ASCII characters without spaces"
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 

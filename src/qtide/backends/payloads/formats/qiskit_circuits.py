@@ -139,7 +139,7 @@ def _reason(error: Exception) -> str:
     token = getattr(stumble, "offendingToken", None)
     if token is None or str(error):
         return plain_message(error)
-    what = "it ends" if token.text == "<EOF>" else f"{token.text!r} is not expected"
+    what = "it ends" if token.text == "<EOF>" else f"{document.brief(token.text)} is not expected"
     return plain_message(ValueError(f"{what} in line {token.line}, column {token.column + 1}"))
 
 
