@@ -65,7 +65,9 @@ docs: setup
 
 # 10,000 random cases of each property
 soak: setup
-	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
+	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs \
+		tests/service/test_virtual.py tests/service/test_promises.py tests/service/test_pauses.py \
+		tests/service/test_device_sessions.py tests/service/test_routing.py tests/service/test_company.py
 
 # beside these scripts, benchmarks/ has what they share
 BENCHMARKS := strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill \

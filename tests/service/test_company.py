@@ -87,7 +87,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=2 * settings().max_examples // 5)
 @given(arrivals)
 def test_company_delays_nobody_and_breaks_no_promise(arrivals: list[Arrival]) -> None:
     """Beside the same arrivals without it. `check` compares all charges with the busy time."""

@@ -317,7 +317,7 @@ def test_no_task_moves_to_a_device_that_its_user_may_not_use_any_more() -> None:
 durations = st.sampled_from((0.01, 1.0, 4.0, 9.0))
 
 
-@settings(max_examples=40)
+@settings(max_examples=2 * settings().max_examples // 5)
 @given(
     st.integers(2, 4),
     st.sampled_from(("fifo", "fair", "shortest")),
