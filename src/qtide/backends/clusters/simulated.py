@@ -45,6 +45,7 @@ def _wake(waiting: Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
 
+
 __all__ = [
     "Delays",
     "Loss",
