@@ -75,8 +75,8 @@ def _computed(
     with ProcessPoolExecutor(min(cores, len(work)), get_context("spawn"), _attached) as pool:
         results = [pool.submit(replicate, *each) for each in work]
         try:
-            for each in results:
-                yield each.result()
+            for result in results:
+                yield result.result()
         except BaseException:
             for child in active_children():
                 if child not in others:
