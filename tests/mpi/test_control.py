@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qtide.mpi.control import CALLERS, ControlServer
+from qtide.mpi.control import CALLERS, ControlServer, MemberClient, NodesLost
 from qtide.mpi.control_line import ControlLine
 from tests.backends.slurm.stage import until
 
@@ -36,9 +36,13 @@ def key_of(invitation: str) -> str:
 
 
 def admitted(server: ControlServer, *members: int) -> list[ControlLine]:
+    return admitted_beside(server, None, *members)
+
+
+def admitted_beside(server: ControlServer, known: int | None, *members: int) -> list[ControlLine]:
     keys = {member: key_of(server.expect(member, 1, lambda: None)) for member in members}
     lines = [call(server, hello=each, generation=1, key=key) for each, key in keys.items()]
-    assert until(lambda: server.connected == set(members), 5)
+    assert until(lambda: server.connected == {*members, known} - {None}, 5)
     return lines
 
 
@@ -134,6 +138,44 @@ def test_who_leaves_is_lost_until_the_change_is_made(server: ControlServer) -> N
     line.close()
     assert not server.decide(3, [0, 1], leaving=[1], limit=5)
     assert server.lost == {1}
+
+
+def test_a_loss_is_raised_when_all_others_know_of_it(server: ControlServer) -> None:
+    """What serves a request of a member only looks: the member's notice comes after the request."""
+    first, second = admitted(server, 1, 2)
+    second.close()
+    assert until(lambda: server.lost == {2}, 5)
+    with pytest.raises(NodesLost):
+        server.check([0, 1, 2])
+    raised = threading.Event()
+
+    def watch() -> None:
+        with suppress(NodesLost):
+            server.watch([0, 1, 2])
+        raised.set()
+
+    threading.Thread(target=watch).start()
+    assert not raised.wait(0.05)
+    first.send({"noticed": 2})
+    assert raised.wait(5)
+
+
+def test_a_member_notices_a_loss_and_waits_until_all_have(server: ControlServer) -> None:
+    client = MemberClient(server.expect(1, 1, lambda: None), outlives=True)
+    other, lost = admitted_beside(server, 1, 2, 3)
+    lost.close()
+    assert until(lambda: client.lost == {3}, 5)
+    raised = threading.Event()
+
+    def watch() -> None:
+        with suppress(NodesLost):
+            client.watch([0, 1, 2, 3])
+        raised.set()
+
+    threading.Thread(target=watch).start()
+    assert not raised.wait(0.05)
+    other.send({"noticed": 3})
+    assert raised.wait(5)
 
 
 def test_a_loss_is_settled_when_all_have_noticed_it_or_are_lost(

@@ -88,18 +88,24 @@ class ControlClient(ABC):
         self._news = threading.Condition()
 
     def watch(self, members: Collection[int], change: int | None = None) -> None:
-        """Raise another member's exception, or NodesLost if a member or the change is lost.
+        """Do as `check`, but raise only when all other members know of the loss.
 
-        The program may then change what it was sending, so all other members know of the loss
-        before, and none takes what comes late for an answer.
+        The program may then change what it was sending, and nobody takes what comes late for an
+        answer.
         """
         if not self.lost and self.failure is None and change is None:
             return
+        try:
+            self.check(members, change)
+        except NodesLost:
+            self.settle()
+            raise
+
+    def check(self, members: Collection[int], change: int | None = None) -> None:
+        """Raise another member's exception, or NodesLost if a member or the change is lost."""
         if self.failure is not None:
             raise pickle.loads(b64decode(self.failure))
         gone = self.lost & set(members)
-        if gone:
-            self.settle()
         if gone or (change is not None and self._verdicts.get(change) is False):
             ranks = [rank for rank, member in enumerate(members) if member in gone]
             raise NodesLost(_loss_text(ranks), ranks)

@@ -134,7 +134,7 @@ class Helper:
             message["to"] or None,
             message["least"] or None,
             message["wait"],
-            lambda: server.watch(members),
+            lambda: server.check(members),  # this thread would hear that the root has noticed
         )
 
     def _on_check(self, _: Message) -> Message:
