@@ -140,6 +140,18 @@ def test_who_leaves_is_lost_until_the_change_is_made(server: ControlServer) -> N
     assert server.lost == {1}
 
 
+def test_a_member_whose_process_ends_just_when_it_has_left_is_not_lost(
+    server: ControlServer,
+) -> None:
+    for member in range(1, 21):
+        (line,) = admitted(server, member)
+        line.send({"leave": True})
+        server.ended(member)
+        assert until(lambda: not server.connected, 5)
+    server.ended(99)  # never came
+    assert server.lost == {99}
+
+
 def test_a_loss_is_raised_when_all_others_know_of_it(server: ControlServer) -> None:
     """What serves a request of a member only looks: the member's notice comes after the request."""
     first, second = admitted(server, 1, 2)

@@ -314,7 +314,7 @@ class NodeBroker:
         finally:
             starting.close()
             newcomer.over = True
-            self._server.lose(newcomer.identity)
+            self._server.ended(newcomer.identity)
             if process is not None:
                 await _end(process)
 

@@ -320,6 +320,14 @@ class ControlServer(ControlClient):
         """Let a member leave on its own; its end does not count as a loss."""
         self._left.add(member)
 
+    def ended(self, member: int) -> None:
+        """Lose a member whose process has ended, unless the last that it has sent is its leave."""
+        line = self._lines.get(member)
+        if line is None:
+            self.lose(member)
+        else:
+            line.end()  # its thread reads what has come, and then loses it
+
     def lose(self, member: int) -> None:
         """Tell all others that a member is lost, unless it was leaving anyway."""
         line = self._lines.pop(member, None)

@@ -47,6 +47,11 @@ class ControlLine:
                     return
                 yield message
 
+    def end(self) -> None:
+        """Let `messages` end after those that have come."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RD)
+
     def close(self) -> None:
         """Close the connection; the other end notices immediately."""
         with suppress(OSError):

@@ -82,4 +82,6 @@ with Job(most=3, folder=FOLDER) as job:
         while time.monotonic() < last:
             job.comm.Iprobe()
         changed = [name for name in CALLS if not (arrays[name][1] == -1).all()]
-        print(f"{job.size} ranks, changed later: {changed}", flush=True)
+        every = job.comm.gather(changed)
+        if job.root:
+            print(f"{job.size} ranks, changed later: {every}")
