@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from mmap import mmap
 from pathlib import Path
+from select import select
 from typing import NoReturn
 
 from qtide.core.processes import die_with_parent
@@ -36,8 +37,11 @@ class Fence:
         service = os.getpid()
         self.process = os.fork()
         if self.process == 0:
-            die_with_parent()
-            self._watch(service)
+            try:
+                die_with_parent()
+                self._watch(service)
+            finally:
+                os._exit(1)  # nothing of the service's own code may go on here
 
     def stop(self) -> None:
         """End the process."""
@@ -57,7 +61,7 @@ class Fence:
         for each in (signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # a terminal sends them to the service as well
         while os.getppid() == service:  # it may have died before we asked to die with it
-            time.sleep(POLL)
+            select([], [], [], POLL)  # by no clock that can be moved
             (deadline,) = DEADLINE.unpack_from(self._memory)
             if deadline and time.monotonic() > deadline:
                 for worker in workers(service):
