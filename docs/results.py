@@ -104,7 +104,11 @@ def shared(data: dict[str, Any]) -> str:
     heads = ("α", "N", "QPU busy", "total, s", "closed loop, s", "gain", "queue per job, s")
     times = min(row["repetitions"] for row in data["rows"])
     made = sentence(data["made"], "qtide experiment sharing")
-    return f"{markdown_table(heads, rows)}\nMeans of {times} repetitions. {made}\n"
+    note = data["made"].get("note", "")
+    return (
+        f"{markdown_table(heads, rows)}\nMeans of {times} repetitions. {made} {note}".rstrip()
+        + "\n"
+    )
 
 
 Block = Callable[[dict[str, Any]], str]
