@@ -23,6 +23,10 @@ connections = [[0, 1], [1, 2], [2, 3], [3, 4]]
 [devices.noisy]
 kind = "noisy-star"
 
+[devices.wide]
+kind = "gate"
+qubits = 6
+
 [devices.slow]
 kind = "star"
 profile = "trapped-ion"  # 2 s, and 20 ms per shot

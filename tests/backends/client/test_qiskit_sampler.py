@@ -5,7 +5,7 @@ from qiskit.primitives import SamplerPubResult, StatevectorSampler
 from qiskit.providers import JobStatus
 
 from qtide.backends.client.backend import Backend
-from qtide.backends.client.client import Client, TaskFailed
+from qtide.backends.client.client import Client, ServiceFailed, TaskFailed
 from qtide.backends.client.qiskit_sampler import QiskitSampler
 from qtide.core.errors import UsageError
 from tests.backends.client.circuits import bell, distance, rotated, three_registers
@@ -104,3 +104,14 @@ def test_a_circuit_too_wide_for_the_device_is_refused_before_it_is_transpiled(
 ) -> None:
     with pytest.raises(UsageError, match=f"12 qubits, the device '{backend.name}' has "):
         QiskitSampler(backend).run([QuantumCircuit(12)])
+
+
+def test_a_circuit_wider_than_some_devices_of_a_class_goes_to_another(client: Client) -> None:
+    anywhere = Backend(client, "any:gate")
+    wide = QuantumCircuit(6, 6)
+    wide.x(range(6))
+    wide.measure(range(6), range(6))
+    job = QiskitSampler(anywhere).run([wide], shots=5)
+    assert job.result()[0].data.c.get_counts() == {"111111": 5}
+    with pytest.raises(ServiceFailed, match="has 100 qubits, the device"):
+        QiskitSampler(anywhere).run([QuantumCircuit(100, 1)])
