@@ -203,8 +203,8 @@ def test_sessions_of_others_delay_nobody_beyond_the_policy(
     """Each other user gets one session before a task that came after all of them."""
 
     async def steps(site: Site) -> None:
-        for user, *terms in sessions:
-            site.world.start(site.hold(Caller(user), *terms))
+        for user, seconds, idle, tasks, gap in sessions:
+            site.world.start(site.hold(Caller(user), seconds, idle, tasks, gap))
         await site.world.sleep(0.01)
         site.world.start(site.submit(BOB, 1.0))
 

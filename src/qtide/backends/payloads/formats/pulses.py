@@ -16,7 +16,8 @@ from qtide.backends.payloads.guard import MOST_CIRCUITS, guarded, plain_message
 from qtide.backends.payloads.payload import PayloadRefused, is_of
 
 WHAT = "the pulse sequences"
-Values = dict[str, float | list[float]]
+Values = dict[str, Any]
+"""By variable, a number, or a list or an array of numbers."""
 
 
 @dataclass(frozen=True)
