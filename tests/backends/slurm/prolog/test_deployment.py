@@ -62,7 +62,7 @@ def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
     found = PrologSettings.read(place / "service.conf")
     assert (found.url, found.ca) == ("https://qpu.example", "/etc/ca.pem")
     assert "there is no file /etc/ca.pem here" in told.stderr
-    asked = [place / "prolog.sh", "4711;"]
+    asked = [str(place / "prolog.sh"), "4711;"]
     wrong = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == "qtide: '4711;' is no job's number, such as 4711\n"
