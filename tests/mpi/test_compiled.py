@@ -207,9 +207,12 @@ def test_the_same_on_slurm(on_slurm: Stage, stage: SlurmStage, changes: str) -> 
     assert until(lambda: stage.idle() == 3)
 
 
-def test_processes_that_srun_started_begin_together(on_slurm: Stage, heat: str) -> None:
+def test_processes_that_srun_started_begin_together(
+    on_slurm: Stage, stage: SlurmStage, heat: str
+) -> None:
     srun = ("srun", "--mpi=pmi2", "--ntasks=2", "--nodes=2")
     assert ran(on_slurm, *srun, heat, "60", "2", "1", "2") == CHECKSUM
+    assert until(lambda: stage.idle() == 3)
 
 
 def test_members_and_newcomers_that_are_killed_cost_no_data(local: Stage, changes: str) -> None:
