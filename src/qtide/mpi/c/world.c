@@ -140,8 +140,6 @@ int world_begin(void)
     if (begin_pmi())
         return QTIDE_ERROR;
     int provided;
-    /* UCX's handler of signals allocates memory: a process that crashed there hung, and all others with it */
-    setenv("UCX_HANDLE_ERRORS", "none", 0);
     if (PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail(QTIDE_ERROR, "MPI does not begin");
     unsetenv("PMI_FD");
