@@ -84,7 +84,7 @@ def test_a_run_is_shown_in_words(here: Path) -> None:
     lines = dict(line.split(": ", 1) for line in shown.splitlines())
     assert lines["state"] == "done"
     assert lines["driver"].startswith("process ")
-    assert json.loads(lines["end"])["iterations"] == 1
+    assert json.loads(lines["result"])["iterations"] == 1
     assert "now" not in lines and "waits for" not in lines
 
 

@@ -50,8 +50,8 @@ def show(
         return
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        shown = name if name != "end" else "result" if "value" in value else "error"
         if value and name not in ("spec", "metrics", "decisions", "lower bounds", kind):
+            shown = name if name != "end" else "result" if "value" in value else "error"
             say(f"{shown}: {_words(name, value)}")
     figures = _node_seconds(found["metrics"], found["lower bounds"])
     say(figures)
