@@ -22,7 +22,8 @@ from claims import Claim, Parts, at_least, conclude
 
 from qtide import box
 from qtide.backends.models.background import Background, Generator
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Delays, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import Metrics, measure
 from qtide.runs.comparison import compare

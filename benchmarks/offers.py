@@ -21,7 +21,8 @@ from statistics import fmean, stdev
 from claims import Parts, at_least, conclude
 
 from qtide.backends.client.client import Client
-from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import SiteModel
 from qtide.backends.payloads.payload import Burst
 from qtide.service.local_service import LocalService
 from qtide.twin.capacity import Loop, best_offer

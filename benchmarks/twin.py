@@ -22,7 +22,8 @@ from easy_peer import Easy, with_numba
 
 from qtide.backends.models.background import Background, Generator
 from qtide.backends.models.batch_queue import BatchQueue
-from qtide.backends.models.site_model import Mix, QpuModel, ServiceModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import Mix, SiteModel
 from qtide.backends.models.trace import Array, Trace, read_swf
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure

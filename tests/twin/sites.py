@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qtide.backends.models.background import Background, Generator
-from qtide.backends.models.site_model import QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import SiteModel
 from qtide.core.ledger import Interval
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 

@@ -8,7 +8,8 @@ from statistics import fmean
 import pytest
 
 from qtide.backends.models.background import Background
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Delays, SiteModel
 from qtide.backends.models.trace import Trace, write_swf
 from qtide.core.ledger import Interval, What
 from qtide.core.metrics import measure

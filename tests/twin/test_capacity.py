@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import SiteModel
 from qtide.twin import capacity
 from qtide.twin.capacity import Loop, best_offer, mean_value_analysis, simulate_sharing
 

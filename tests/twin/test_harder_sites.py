@@ -10,15 +10,8 @@ import pytest
 from qtide import classical, pretend, program, quantum, task
 from qtide.backends.models.background import Background, Generator
 from qtide.backends.models.failures import Failures
-from qtide.backends.models.site_model import (
-    Billing,
-    Mix,
-    Partition,
-    QpuModel,
-    ServiceModel,
-    SiteModel,
-    read_site,
-)
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import Billing, Mix, Partition, SiteModel, read_site
 from qtide.backends.models.trace import Trace, write_swf
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import UsageError

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Delays, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.runs.spec import Spec

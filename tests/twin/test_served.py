@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from qtide.backends.models.failures import Window
-from qtide.backends.models.site_model import Mix, QpuModel, ServiceModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import Mix, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names

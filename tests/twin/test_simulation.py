@@ -8,7 +8,8 @@ import pytest
 import simpy
 
 from qtide.backends.models.failures import Window
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Delays, SiteModel
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.simulation import StrategySetup

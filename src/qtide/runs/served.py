@@ -21,7 +21,7 @@ from qtide.backends.devices.profile import UNTIMED, Profile
 from qtide.backends.leases.emulated import offloaded
 from qtide.backends.leases.qpu import IdleMeter, MeteredQpu, Payload, Qpu, QpuFailed, QpuTask, check
 from qtide.backends.models.failures import Outages, Window
-from qtide.backends.models.site_model import QpuModel, ServiceModel
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
 from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.forecasts import Outlook

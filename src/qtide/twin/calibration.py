@@ -14,7 +14,8 @@ from statistics import median, stdev
 from typing import NamedTuple
 
 from qtide.backends.clusters.kind import cluster_kind
-from qtide.backends.models.site_model import Billing, Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Billing, Delays, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.resources import PLAIN, Needs

@@ -185,18 +185,7 @@ def best_offer_for_site(
     def estimate(vqpus: int) -> SiteEstimate:
         if vqpus not in known:
             tell(vqpus)
-            (found,) = simulate(model, [StrategySetup(strategy, vqpus)], SITE_REPLICATIONS)
-            figures = found.estimates()
-            queue = figures["queue_qpu"]
-            rounds = model.hybrid.rounds
-            wait = MeanEstimate(queue.mean / rounds, queue.half / rounds)
-            known[vqpus] = SiteEstimate(
-                vqpus,
-                wait,
-                figures["queue_qpu_p95"],
-                figures["turnaround"],
-                figures["qpu_occupancy"],
-            )
+            known[vqpus] = _site_estimate(model, strategy, vqpus)
         return known[vqpus]
 
     def waits(found: SiteEstimate) -> float:
@@ -231,6 +220,19 @@ def best_offer_for_site(
 
 
 SITE_REPLICATIONS = 3
+
+
+def _site_estimate(model: SiteModel, strategy: str, vqpus: int) -> SiteEstimate:
+    (found,) = simulate(model, [StrategySetup(strategy, vqpus)], SITE_REPLICATIONS)
+    figures, rounds = found.estimates(), model.hybrid.rounds
+    queue = figures["queue_qpu"]
+    return SiteEstimate(
+        vqpus,
+        MeanEstimate(queue.mean / rounds, queue.half / rounds),
+        figures["queue_qpu_p95"],
+        figures["turnaround"],
+        figures["qpu_occupancy"],
+    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from qtide.backends.devices.profile import UNTIMED
 from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu
 from qtide.backends.leases.qpu import FifoSlots, IdleMeter, MeteredQpu
 from qtide.backends.models.batch_queue import Interrupted, Started
-from qtide.backends.models.site_model import QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import SiteModel
 from qtide.backends.models.trace import Trace
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.models.failures import Failures, Window
-from qtide.backends.models.site_model import QpuModel, read_site
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import read_site
 from qtide.core.errors import UsageError
 
 FULL = """

@@ -17,7 +17,7 @@ from qtide.backends.devices.device import Device, DeviceAway, WorkerLost
 from qtide.backends.devices.profile import Profile
 from qtide.backends.devices.runner import Runner
 from qtide.backends.leases.qpu import Payload, Qpu, QpuFailed, QpuTask, check
-from qtide.backends.models.site_model import QpuModel
+from qtide.backends.models.qpu_model import QpuModel
 from qtide.backends.payloads.payload import Burst
 from qtide.core.forecasts import Outlook, Slips
 from qtide.core.job import JobContext

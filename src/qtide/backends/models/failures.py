@@ -10,6 +10,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
+Seconds = Annotated[float, Ge(0)]
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
 """Pydantic configuration of every part of a site."""
 
@@ -21,7 +22,7 @@ class Loss:
     With `answers`, its task continues and answers too late, as on a node that was only cut off.
     """
 
-    at: Annotated[float, Ge(0)]
+    at: Seconds
     node: str
     back: float | None = None
     answers: bool = False
@@ -78,7 +79,7 @@ class Outages:
 class Window:
     """A calibration or maintenance window: no payload starts for `lasts` seconds from `at`."""
 
-    at: Annotated[float, Ge(0)]
+    at: Seconds
     lasts: Annotated[float, Gt(0)]
     every: Annotated[float, Gt(0)] | None = None
     """Seconds from one window's start to the next; None if it does not recur."""

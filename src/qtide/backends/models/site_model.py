@@ -9,84 +9,19 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import log, sqrt
 from pathlib import Path
-from random import Random
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le
 
 from qtide.backends.models.background import Background
-from qtide.backends.models.failures import STRICT, Failures, Loss, Window
+from qtide.backends.models.failures import STRICT, Failures, Loss, Seconds
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
 from qtide.core.errors import UsageError
 from qtide.core.resources import PLAIN, WHOLE, BillingWeights, Needs, NodeKind, size_in_bytes
 
 SUFFIX = ".toml"
-Seconds = Annotated[float, Ge(0)]
 Scheduler = Literal["fifo", "easy"]
-
-
-@dataclass(frozen=True)
-class QpuModel:
-    """The QPUs of a site: their number, and their payloads' delays."""
-
-    number: Annotated[int, Ge(1)] = 1
-    """Number of QPUs."""
-    licences: Annotated[int, Ge(1)] | None = None
-    """Total leases of all QPUs, as a batch system counts them; by default, each QPU has as many as
-    it has virtual QPUs."""
-    offload: Seconds = 0.0
-    """Seconds to send a payload to the device's queue and to return its answer."""
-    wait: Seconds = 0.0
-    """Seconds that each payload waits for other users' payloads."""
-    spread: Literal["fixed", "exponential", "lognormal"] = "fixed"
-    """Distribution of a payload's time around that of its profile."""
-    variation: Seconds = 0.2
-    """Coefficient of variation of a lognormal spread."""
-    order: Literal["jobs", "arrival"] = "jobs"
-    """Without the service: whether payloads run in order of their jobs or of their own arrival."""
-    windows: tuple[Window, ...] = ()
-    failures: Failures | None = None
-    """Random failures of each QPU: the payload on it is lost, and no other starts until repair."""
-
-    __pydantic_config__ = STRICT
-
-    def back(self, now: float) -> float:
-        """Earliest time at which the device can start a payload: now, or after its windows."""
-        later = max((window.end(now) for window in self.windows), default=now)
-        return later if later == now else self.back(later)
-
-    def factor(self, seed: int) -> float:
-        """Random ratio of a payload's actual to its expected time, fixed by the seed."""
-        if self.spread == "fixed":
-            return 1.0
-        random = Random(seed)
-        if self.spread == "exponential":
-            return random.expovariate(1.0)
-        sigma = sqrt(log(1 + self.variation**2))
-        return random.lognormvariate(-(sigma**2) / 2, sigma)
-
-
-@dataclass(frozen=True)
-class ServiceModel:
-    """The vQPU service of a site: its configuration, and its clients' demands."""
-
-    policy: str = "fair"
-    """Name of the policy by which the service orders payloads."""
-    promised: Annotated[float, Ge(0), Lt(1)] = 0.5
-    """Share of future device time that may be promised."""
-    longest: Annotated[float, Gt(0)] | None = None
-    """Longest wait that clients request; a refused client submits without this limit."""
-    limit: Annotated[float, Gt(0)] = 3600.0
-    """Seconds that a payload may occupy a device; one that takes longer fails."""
-    commit: Seconds = 0.0004
-    """Seconds for a write to the store."""
-    half_life: Annotated[float, Gt(0)] = 86_400.0
-    """Half-life of usage for fair share, in seconds."""
-    failures: Failures | None = None
-    """Random failures of the service: queued payloads wait, those on a device start again."""
-
-    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
@@ -243,7 +178,7 @@ class SiteModel:
     failures: Failures | None = None
     partitions: tuple[Partition, ...] = ()
     """If there are any, they define the nodes, the background and the losses."""
-    qpu: QpuModel = QpuModel()
+    qpu: QpuModel = field(default_factory=QpuModel)
     service: ServiceModel | None = None
     """The service that shares the QPUs; without it, each QPU has its own queue."""
     power: Power = Power()

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.backends.models.qpu_model import QpuModel
+from qtide.backends.models.site_model import Delays, SiteModel
 from qtide.core.ledger import Interval
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 

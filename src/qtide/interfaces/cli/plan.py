@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qtide.backends.models.site_model import (
-    Billing,
-    QpuModel,
-    ServiceModel,
-    SiteModel,
-    read_site,
-    unmet,
-)
+from qtide.backends.models.qpu_model import QpuModel, ServiceModel
+from qtide.backends.models.site_model import Billing, SiteModel, read_site, unmet
 from qtide.core.errors import UsageError
 from qtide.core.resources import WHOLE, Needs
 from qtide.interfaces.cli import shared_options

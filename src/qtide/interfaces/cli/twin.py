@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qtide.backends.models.site_model import Billing, ServiceModel, SiteModel, read_site
+from qtide.backends.models.qpu_model import ServiceModel
+from qtide.backends.models.site_model import Billing, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.interfaces.cli import shared_options
@@ -21,6 +22,7 @@ from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
     from qtide.twin.advice import Range
+    from qtide.twin.prediction import Prediction
     from qtide.twin.replications import Scenario
     from qtide.twin.simulation import StrategySetup
 
@@ -258,22 +260,21 @@ def predict(
             }
         )
         return
-    print_rows(
-        [
-            {
-                "strategy": each.case.strategy,
-                "wall s": _interval(each.wall),
-                "node-s": _interval(each.node_seconds),
-            }
-            for each in found
-        ]
-    )
+    print_rows([_predicted_row(each) for each in found])
     rests = ", ".join(f"{_named(each, runs)} ({each.spec.strategy})" for each in folders)
     say(f"from {rests}; no task was called; in brackets, the 95 % interval")
     for doubt in fitted.doubts():
         say(f"doubtful: {doubt}")
     if fitted.advice():
         say(fitted.advice())
+
+
+def _predicted_row(found: Prediction) -> dict[str, str]:
+    return {
+        "strategy": found.case.strategy,
+        "wall s": _interval(found.wall),
+        "node-s": _interval(found.node_seconds),
+    }
 
 
 def _folders(names: str, words: list[str], runs: Path, cluster: str | None) -> list[RunFolder]:

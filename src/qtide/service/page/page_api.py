@@ -155,6 +155,7 @@ def page_api(service: Service, access: Authenticator) -> Api:
     _sign_in(router, service, access)
     figures = Figures(service, history)
     _device_figures(router, service, figures, history, caller_of)
+    _queue_figures(router, service, figures, caller_of)
     _service_figures(router, service, figures, caller_of)
     _tasks(router, service, feed, drawings, caller_of)
     _published_levels(router, service, figures)
@@ -278,6 +279,8 @@ def _device_figures(
         async with service.lists.turn(caller.user):
             return _json(await figures.summary(service.device(name, caller, "native"), SPANS[span]))
 
+
+def _queue_figures(router: APIRouter, service: Service, figures: Figures, caller_of: Any) -> None:
     @router.get("/v1/devices/{name}/queue", tags=["figures"], response_model=dict[str, Any])
     async def get_queue(
         name: Name,
