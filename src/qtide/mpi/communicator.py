@@ -213,6 +213,7 @@ class _Objects(Guarded):
     Allgatherv: Any
     Alltoall: Any
     Alltoallv: Any
+    Ialltoallv: Any
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
         """Return the root's object on every rank."""

@@ -181,7 +181,7 @@ def _exchange(
     piece = max(1, PIECE // max(1, width))
     for done in range(0, most, piece):
         parts = [_part(*each, comm.rank, done, piece, width) for each in (send, received)]
-        comm.Alltoallv(*parts)
+        comm.Ialltoallv(*parts).Wait()  # not copied: nobody uses the new array if it is given up
 
 
 def _own(counts: Rows, rank: int) -> slice:
