@@ -197,12 +197,27 @@ def connect(file: Path) -> SqliteDatabase:
     try:
         connection = _opened(str(file))
         file.chmod(0o600)
-        connection.execute("PRAGMA journal_mode=WAL")
+        _log_ahead(connection)
         connection.execute("PRAGMA synchronous=FULL")
         _prepare(connection, file)
     except (sqlite3.Error, OSError) as error:
         raise StoreFailed(f"{file} cannot be opened as the service's store: {error}") from None
     return connection
+
+
+def _log_ahead(connection: SqliteDatabase) -> None:
+    """Switch to a write-ahead log; SQLite does not wait for another process that does the same."""
+    last = time.monotonic() + BUSY_LIMIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > last:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def in_memory() -> SqliteDatabase:

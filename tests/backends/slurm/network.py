@@ -122,14 +122,20 @@ def _rewire(folder: Path, network: Network, nodes: Sequence[str]) -> None:
         moved = rf"\g<1>{network.address(node)}"
         text = re.sub(rf"(NodeName={node} .*NodeAddr=)127.0.0.1", moved, text)
     conf.write_text(text)
-    _end_slurm(folder)
-    layout = BoxLayout(folder)
-    launch(layout, "slurmctld", "-f", str(conf))
-    launch(layout, "slurmd", *slurmd_words(layout, "q1"))
-    for node in nodes:
-        launch(layout, "slurmd", *slurmd_words(layout, node), within=network.within(node))
-    wanted = {*nodes, "q1"}
-    assert until(lambda: {n for n, s in box.status(folder).nodes.items() if s == "idle"} == wanted)
+    layout, wanted = BoxLayout(folder), {*nodes, "q1"}
+
+    def idle() -> set[str]:
+        return {name for name, state in box.status(folder).nodes.items() if state == "idle"}
+
+    for _ in range(3):  # daemons that were just killed may leave a state that takes long to clear
+        _end_slurm(folder)
+        launch(layout, "slurmctld", "-f", str(conf))
+        launch(layout, "slurmd", *slurmd_words(layout, "q1"))
+        for node in nodes:
+            launch(layout, "slurmd", *slurmd_words(layout, node), within=network.within(node))
+        if until(lambda: idle() == wanted, 60.0):
+            return
+    raise AssertionError(f"not all nodes are idle: {box.status(folder).nodes}")
 
 
 def _end_slurm(folder: Path) -> None:
